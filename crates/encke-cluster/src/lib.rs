@@ -28,6 +28,7 @@ mod resumptions;
 mod revocations;
 mod sessions;
 mod subject;
+mod user_ends;
 mod user_limits;
 mod wants;
 
@@ -47,8 +48,9 @@ pub use remote_calls::{
 };
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
 pub use sessions::{
-    Order, Ordered, Output, RecordView, RelayId, RelayOutput, RelayRequest, Resumption, SessionCounts, Sessions,
+    Order, Ordered, Output, Past, RecordView, RelayId, RelayOutput, RelayRequest, Resumption, SessionCounts, Sessions,
     SessionsSettings, Visited, Visitor,
 };
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};
+pub use user_ends::UserEnd;
 pub use user_limits::{UserLimitCounts, UserLimits};

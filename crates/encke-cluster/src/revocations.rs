@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{Command, Expected, KeyReply, VALUE_BYTES_MAX};
+use crate::user_ends::{self, MarkShares, UserEnd};
 
 /// Something to be done for [`Revocations`].
 #[derive(Debug, PartialEq, Eq)]
@@ -19,9 +20,11 @@ pub enum RevocationOutput {
     Engine(Command),
     /// A node has revoked this token, until a time in milliseconds since 1970.
     Revoked(Box<str>, u64),
+    /// All sessions of a user have ended by the order with this mark.
+    UserEnded(Box<str>, u64),
     /// All keys are reported: call [`Revocations::compare`].
     Complete,
-    /// The revocation for which this one waits is written, or not.
+    /// The revocation or the mark for which this one waits is written, or not.
     Written(u64, bool),
 }
 
@@ -43,6 +46,9 @@ pub struct Revocations {
     bucket: String,
     /// Writes on their way. With the one that waits for it, if any.
     sent: HashMap<u64, (Revocation, Option<u64>), RandomState>,
+    /// Marks of users on their way, with the one that waits for each, if any.
+    marking: HashMap<u64, Option<u64>, RandomState>,
+    shares: MarkShares,
     last: u64,
     /// Revocations that nobody waits for, and that have to be written.
     missing: VecDeque<Revocation>,
@@ -73,6 +79,8 @@ impl Revocations {
         Revocations {
             bucket,
             sent: HashMap::default(),
+            marking: HashMap::default(),
+            shares: MarkShares::default(),
             last: Revocations::NUMBERS_FROM,
             missing: VecDeque::new(),
             due_ms: 0,
@@ -125,8 +133,30 @@ impl Revocations {
         self.write(Revocation { token_id: token_id.into(), until_ms }, wall_ms, Some(waiter));
     }
 
+    /// Writes that all sessions of a user have ended. See [`Sessions::mark_user`](crate::Sessions::mark_user).
+    pub fn end_user(&mut self, now_ms: u64, ended: UserEnd<'_>) {
+        let UserEnd { user, mark, ttl_ms, owner, waiter } = ended;
+        let is_too_large = user.len() + HEAD_BYTES > VALUE_BYTES_MAX;
+        let has_room = !is_too_large && self.marking.len() < SENT_MAX && self.shares.take(now_ms, owner, ttl_ms);
+        if !self.is_connected || !has_room {
+            self.counts.failed += 1;
+            return self.outputs.extend(waiter.map(|waiter| RevocationOutput::Written(waiter, false)));
+        }
+        self.last += 1;
+        self.marking.insert(self.last, waiter);
+        let (number, bucket, key) = (self.last, self.bucket.clone(), user_ends::key_of(user));
+        let (value, expected, ttl_ms) = (user_ends::write(user, mark), Expected::Any, Some(ttl_ms));
+        let put = Command::Put { number, bucket, key, value, expected, ttl_ms };
+        self.outputs.push(RevocationOutput::Engine(put));
+    }
+
     /// A write has its result.
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
+        if let Some(waiter) = self.marking.remove(&number) {
+            let counted = if answer.is_ok() { &mut self.counts.written } else { &mut self.counts.failed };
+            *counted += 1;
+            return self.outputs.extend(waiter.map(|waiter| RevocationOutput::Written(waiter, answer.is_ok())));
+        }
         let Some((revocation, waiter)) = self.sent.remove(&number) else { return };
         match answer {
             Ok(_) => self.counts.written += 1,
@@ -160,6 +190,9 @@ impl Revocations {
     /// A key is there, or has changed. One that is gone has expired.
     pub fn key_changed(&mut self, key: &str, value: Option<&Bytes>) {
         let Some(value) = value else { return };
+        if let Some((user, mark)) = user_ends::read(key, value) {
+            return self.outputs.push(RevocationOutput::UserEnded(user, mark));
+        }
         let Some(Revocation { token_id, until_ms }) = read(value).filter(|read| key_of(&read.token_id) == key) else {
             self.counts.rejected += 1;
             return;
@@ -205,7 +238,7 @@ impl Revocations {
 
     /// Its counts and sizes.
     pub fn counts(&self) -> RevocationCounts {
-        RevocationCounts { waiting: self.missing.len() + self.sent.len(), ..self.counts }
+        RevocationCounts { waiting: self.missing.len() + self.sent.len() + self.marking.len(), ..self.counts }
     }
 
     fn write(&mut self, revocation: Revocation, wall_ms: u64, waiter: Option<u64>) {

@@ -126,7 +126,7 @@ fn a_user_is_reached_and_disconnected_on_all_nodes() {
         ];
         let letter = json!({"user": "ann", "channel": "/letters", "data": {"text": "\u{e4}"}});
         let reached = json!({"sessions": 2, "nodes": 3, "answered": 3});
-        assert_eq!(post(&a, "deliver", &letter), (200, reached.clone()));
+        assert_eq!(post(&a, "deliver", &letter), (200, reached));
         for letters in &mut letters {
             assert_eq!(next(letters).await.1, "{\"text\":\"\u{e4}\"}");
         }
@@ -137,14 +137,15 @@ fn a_user_is_reached_and_disconnected_on_all_nodes() {
             .map(|session| session["id"].as_str().expect("an id").to_owned())
             .collect();
         assert_eq!((before.len(), of_bob.len()), (3, 1));
-        assert_eq!(post(&a, "disconnect", &json!({"user": "ann"})), (200, reached));
+        let ended = json!({"sessions": 2, "nodes": 3, "answered": 3, "recorded": false});
+        assert_eq!(post(&a, "disconnect", &json!({"user": "ann"})), (200, ended), "NATS keeps no keys");
         wait_until("the sessions of ann end", || {
             let left: Vec<String> = sessions(&b).intersection(&before).cloned().collect();
             left == of_bob
         });
         assert_eq!(
             post(&a, "disconnect", &json!({"user": "nobody"})).1,
-            json!({"sessions": 0, "nodes": 3, "answered": 3})
+            json!({"sessions": 0, "nodes": 3, "answered": 3, "recorded": false})
         );
         drop(other);
     });
@@ -230,7 +231,7 @@ fn without_nats_a_revocation_holds_on_its_node_and_reaches_the_others_when_it_is
     let (status, problem) = post(&a, "revoke", &json!({"token_id": "stolen"}));
     assert_eq!((status, problem["type"].as_str()), (503, Some("urn:encke:problem:busy")), "{problem}");
     assert_eq!((refusal(&a, &stolen), refusal(&b, &stolen)), (json!(REVOKED), Value::Null));
-    let answer = json!({"sessions": 0, "nodes": 2, "answered": 1});
+    let answer = json!({"sessions": 0, "nodes": 2, "answered": 1, "recorded": false});
     assert_eq!(post(&a, "disconnect", &json!({"user": "nobody"})), (200, answer), "it does not wait");
     nats.nats.begin();
     wait_until("the other node knows", || refusal(&b, &stolen) == json!(REVOKED));
@@ -244,11 +245,12 @@ fn a_killed_node_is_not_waited_for_and_one_that_does_not_answer_is_counted() {
     [&a, &b, &c].iter().for_each(|node| node.wait_for("encke_cluster_nodes", 3));
     c.signal("STOP");
     let nobody = json!({"user": "nobody"});
-    assert_eq!(post(&a, "disconnect", &nobody).1, json!({"sessions": 0, "nodes": 3, "answered": 2}));
+    let ended = |nodes, answered| json!({"sessions": 0, "nodes": nodes, "answered": answered, "recorded": false});
+    assert_eq!(post(&a, "disconnect", &nobody).1, ended(3, 2));
     assert_eq!(post(&a, "disconnect", &json!({"session": "0".repeat(32)})).0, 503, "the silent node may have it");
     c.signal("CONT");
     drop(c);
-    assert_eq!(post(&a, "disconnect", &nobody).1, json!({"sessions": 0, "nodes": 2, "answered": 2}));
+    assert_eq!(post(&a, "disconnect", &nobody).1, ended(2, 2));
     a.wait_for("encke_cluster_nodes", 2);
     assert_eq!(post(&b, "disconnect", &json!({"session": "0".repeat(32)})).0, 404);
 }

@@ -15,6 +15,9 @@ impl Sessions {
     pub(super) fn answer_question(&mut self, now_ms: u64, reply_to: String, question: Question) {
         match question {
             Question::Ping => self.reply(reply_to, &Reply::Done),
+            Question::Serve(Serve { session, .. }) | Question::Release { session, .. } if self.is_loading(&session) => {
+                self.reply(reply_to, &Reply::Busy);
+            }
             Question::Serve(serve) => self.serve(reply_to, serve),
             Question::Settled(node, number, fate) => {
                 self.reply(reply_to, &Reply::Done);
@@ -148,7 +151,7 @@ impl Sessions {
         let key = Key::of(&leaving.session);
         let reply = match given {
             Given::Session(saved) => {
-                let state = (self.settings.encode)(&saved, self.records.take_overs(&key)).into();
+                let state = (self.settings.encode)(&saved, self.past_of(&key, &saved)).into();
                 self.homes.note(key, leaving.to);
                 if self.records.is_busy(&key) {
                     self.leaving.insert(key, (leaving, state));

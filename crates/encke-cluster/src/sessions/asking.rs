@@ -7,12 +7,12 @@ use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Rest
 
 use super::message::{Fate, Question, Reply};
 use super::notices::Notice;
+use super::own::KeyCommand;
 use super::own::Own;
 use super::record::{Content, Key, Record};
-use super::records::KeyCommand;
 use super::searches::Absence;
 use super::servers::ABSENT_PAUSE_MS;
-use super::{Output, Sent, Sessions, State, Visited};
+use super::{Output, Past, Sent, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -260,7 +260,10 @@ impl Sessions {
     /// The state of a session that this node takes over.
     fn taken_over(&self, state: Bytes) -> Bytes {
         match (self.settings.decode)(&state) {
-            Some((saved, take_overs)) => (self.settings.encode)(&saved, take_overs.saturating_add(1)).into(),
+            Some((saved, past)) => {
+                let past = Past { take_overs: past.take_overs.saturating_add(1), ..past };
+                (self.settings.encode)(&saved, past).into()
+            }
             None => state,
         }
     }
@@ -282,8 +285,9 @@ impl Sessions {
         let Content { mark, state } = content;
         let has_mark = mark.as_ref().is_some_and(|mark| !mark.is_empty());
         let found = (self.settings.decode)(&state).filter(|(saved, _)| saved.is_whole());
-        let take_overs = found.as_ref().map_or(0, |(_, take_overs)| *take_overs);
-        self.records.taken(Own { take_overs, given_by, ..Own::of(session, revision, mark) });
+        let has_ended = has_ended || found.as_ref().is_some_and(|(saved, past)| self.user_marks.end(saved, *past));
+        let past = found.as_ref().map(|(_, past)| *past).unwrap_or_default();
+        self.records.taken(Own { past, given_by, ..Own::of(session, revision, mark) });
         match found {
             Some((saved, _)) if !has_ended => {
                 let restored = Box::new(Restored { saved, is_whole: given_by.is_some(), has_mark, origins });

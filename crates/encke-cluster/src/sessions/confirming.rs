@@ -162,7 +162,9 @@ impl Sessions {
             Since::Tick(tick) => Some(self.confirming.mark(tick)),
             Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
-        let content = Content { mark, state: (self.settings.encode)(saved, self.records.take_overs(&key)).into() };
+        let past = self.past_of(&key, saved);
+        self.records.opened(id, past);
+        let content = Content { mark, state: (self.settings.encode)(saved, past).into() };
         self.records.changed((id, owner), content, subscribed_ms);
         match since {
             Since::Common => self.confirming.written(&key),

@@ -13,8 +13,11 @@
 mod answering;
 mod asking;
 mod confirming;
+mod counts;
 mod homes;
 mod lines;
+mod loading;
+mod marks;
 mod message;
 mod notices;
 mod orders;
@@ -42,14 +45,18 @@ use crate::command::{Command, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 use crate::subject::Subjects;
 use confirming::Confirming;
 pub use confirming::Resumption;
+pub use counts::SessionCounts;
 use homes::Homes;
+pub use marks::Past;
+use marks::UserMarks;
 use message::{Question, Reply};
 use notices::Notice;
 use orders::Orders;
 pub use orders::{Order, Ordered};
+use own::{KeyCommand, Outcome};
 pub use record::RecordView;
 use record::{Key, Record};
-use records::{KeyCommand, Outcome, Records};
+use records::Records;
 use relays::Relays;
 pub use relays::{RelayId, RelayOutput, RelayRequest, Visitor};
 use searches::{Searches, State};
@@ -84,14 +91,14 @@ pub struct SessionsSettings {
     pub reply_delay_max_ms: u64,
     /// The time after the return of the engine in which a node that is not there may come back, in milliseconds.
     pub return_delay_ms: u64,
-    /// Writes a session as bytes, and the number of times that it was taken over.
-    pub encode: fn(&Saved, u32) -> Vec<u8>,
+    /// Writes a session and its past as bytes.
+    pub encode: fn(&Saved, Past) -> Vec<u8>,
     /// Reads them.
     pub decode: Decode,
 }
 
-/// Reads a session, and the number of times that it was taken over. None if this is none.
-pub type Decode = fn(&[u8]) -> Option<(Saved, u32)>;
+/// Reads a session and its past. None if this is none.
+pub type Decode = fn(&[u8]) -> Option<(Saved, Past)>;
 
 /// Something to be done for [`Sessions`].
 #[derive(Debug)]
@@ -114,51 +121,6 @@ pub enum Output {
     Probed(NodeTag, bool),
 }
 
-/// The counts of [`Sessions`] since its start, and its sizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounts {
-    /// Requests of this node served by other nodes.
-    pub forwarded: u64,
-    /// Requests of other nodes served here.
-    pub served: u64,
-    /// Sessions that other nodes have given to this one.
-    pub moved: u64,
-    /// Sessions taken over from nodes that are gone.
-    pub taken_over: u64,
-    /// Requests, WebSockets and streams refused because there were too many.
-    pub refused: u64,
-    /// Requests, WebSockets and streams sent back because the node of their session, or its record, could not be asked.
-    pub unanswered: u64,
-    /// Questions, answers and records of sessions that are none.
-    pub rejected: u64,
-    /// WebSockets and streams of this node served by other nodes.
-    pub relayed: u64,
-    /// Times that a node was gone while it served requests of this one.
-    pub nodes_gone: u64,
-    /// Marks of other nodes.
-    pub marks: u64,
-    /// Records written.
-    pub records_written: u64,
-    /// Reads and writes of records that have failed.
-    pub records_failed: u64,
-    /// States of sessions that were too large for a record.
-    pub records_too_large: u64,
-    /// Orders to end a session that are in its record.
-    pub orders_recorded: u64,
-    /// Those that were refused, or given up.
-    pub orders_failed: u64,
-    /// Requests, WebSockets and streams that wait for other nodes.
-    pub waiting: usize,
-    /// Requests of other nodes that are served here.
-    pub serving: usize,
-    /// WebSockets and streams that are carried between this node and others, with an end here.
-    pub relays: usize,
-    /// Sessions of this node with a record, or soon with one.
-    pub recorded: usize,
-    /// Records that wait to be written.
-    pub records_waiting: usize,
-}
-
 /// The sessions of one node, as far as other nodes are concerned.
 pub struct Sessions {
     settings: SessionsSettings,
@@ -175,7 +137,10 @@ pub struct Sessions {
     ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
     /// The times until which they wait, in milliseconds, oldest first.
     ends_until: VecDeque<(u64, Key)>,
+    /// Shards that have still to say which sessions have come back with this node.
+    shards_loading: usize,
     orders: Orders,
+    user_marks: UserMarks,
     relays: Relays,
     /// Notices that were not answered, with the time of their next try, in milliseconds.
     notices: VecDeque<(u64, Notice)>,
@@ -233,7 +198,9 @@ impl Sessions {
             leaving: HashMap::default(),
             ends: HashMap::default(),
             ends_until: VecDeque::new(),
+            shards_loading: 0,
             orders: Orders::default(),
+            user_marks: UserMarks::default(),
             relays: Relays::new(settings.forwarded_max),
             notices: VecDeque::new(),
             servers: HashMap::default(),
@@ -292,7 +259,7 @@ impl Sessions {
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
                 self.shard_confirmed(shard, tick, has_late);
             }
-            ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.records.loaded(&ids),
+            ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.loaded(&ids),
             ShardMessage::ForNodes(ForNodes::Ended { session, binds, reply }) => {
                 self.ended(now_ms, &session, binds, reply);
             }
@@ -335,6 +302,7 @@ impl Sessions {
             Some(Sent::Order(order)) => self.order_answered(now_ms, order, &answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
+                self.orders.has_keys |= !self.records.fails;
                 if self.records.is_written(&key) || self.records.has_mark(&key) {
                     self.confirming.written(&key);
                 }
@@ -346,6 +314,7 @@ impl Sessions {
                 }
                 match outcome {
                     None => {}
+                    Some(Outcome::Past(id, state)) => self.has_past(&id, &state),
                     Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
                     Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice::of_end(key, node, revision)),
                     Some(Outcome::Lost(id, node)) => {
@@ -402,24 +371,6 @@ impl Sessions {
     /// Takes what has to be done, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
-    }
-
-    /// Its counts and sizes.
-    pub fn counts(&self) -> SessionCounts {
-        let (recorded, records_waiting) = self.records.len();
-        SessionCounts {
-            records_written: self.records.written,
-            records_failed: self.records.failed,
-            records_too_large: self.records.too_large,
-            orders_recorded: self.orders.recorded,
-            orders_failed: self.orders.failed,
-            waiting: self.searches.len(),
-            serving: self.serving.len(),
-            relays: self.relays.len(),
-            recorded,
-            records_waiting,
-            ..self.counts
-        }
     }
 
     /// A new number for a command.

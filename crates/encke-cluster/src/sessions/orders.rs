@@ -17,8 +17,8 @@ use encke_core::{Amount, Budget, Id, NodeTag, SessionOwner, ShardMessage, Share,
 use foldhash::fast::RandomState;
 
 use super::notices::Notice;
+use super::own::KeyCommand;
 use super::record::{Key, Record};
-use super::records::KeyCommand;
 use super::{ENDED_TTL_MS, Output, Sent, Sessions};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 
@@ -54,6 +54,8 @@ pub(super) struct Orders {
     due: BTreeSet<(u64, u64)>,
     shares: Shares<Option<SessionOwner>>,
     last: u64,
+    /// True if a command about a key has not failed: the engine keeps keys.
+    pub(super) has_keys: bool,
     /// Ends written, and orders that were given up or refused.
     pub(super) recorded: u64,
     pub(super) failed: u64,
@@ -142,6 +144,7 @@ impl Sessions {
 
     /// A command of an order has its result.
     pub(super) fn order_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
+        self.orders.has_keys |= !matches!(answer, Err(KeyFailure::Failed(_)));
         let Some(running) = self.orders.all.get_mut(&number) else { return };
         let (step, is_known) = (running.step, running.order.is_known || running.node.is_some());
         running.step = Step::Rests;
@@ -162,6 +165,10 @@ impl Sessions {
             }
             (Step::Writes, Ok(KeyAnswer::Written(revision))) => self.is_recorded(number, *revision),
             (Step::Writes, Err(KeyFailure::Conflict)) => _ = self.orders.due.insert((now_ms + CONFLICT_MS, number)),
+            // An engine without keys: nobody takes a session over.
+            _ if !self.orders.has_keys => {
+                self.end_order(number, if is_known { Ordered::Unrecorded } else { Ordered::Unknown });
+            }
             _ => _ = self.orders.due.insert((now_ms + RETRY_MS, number)),
         }
     }

@@ -7,7 +7,29 @@ use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::FixedState;
 
 use super::lines::Line;
-use super::record::{Content, Record};
+use super::marks::Past;
+use super::record::{Content, Key, Record};
+use crate::command::Expected;
+
+/// A command about a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum KeyCommand {
+    Read(Key),
+    Write(Key, Record, Expected),
+}
+
+/// Something that the owner has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Another node has the session, or it has ended there: the copy here ends.
+    Lost(Id, Option<NodeTag>),
+    /// The record has this state. The session has come back with its node, and has to be reported again.
+    Past(Id, Bytes),
+    /// The state has to be reported again: the engine has lost the record.
+    Report(Id),
+    /// The session has ended with this revision of its record: this node, which has it, too, has to learn of that.
+    Tell(NodeTag, u64),
+}
 
 /// A session of this node.
 pub(super) struct Own {
@@ -18,8 +40,9 @@ pub(super) struct Own {
     pub(super) revision: u64,
     /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
     pub(super) later_revision: u64,
-    /// The times that it was taken over from a record.
-    pub(super) take_overs: u32,
+    pub(super) past: Past,
+    /// True if it has come back with its node: its record tells its past.
+    pub(super) is_loaded: bool,
     /// The node that has given it, until this one has written its record.
     pub(super) given_by: Option<NodeTag>,
     /// The hash of the state in the record.
@@ -64,7 +87,8 @@ impl Own {
             id,
             owner: SessionOwner::default(),
             revision,
-            take_overs: 0,
+            past: Past::default(),
+            is_loaded: false,
             given_by: None,
             has_mark: mark.is_some(),
             mark,

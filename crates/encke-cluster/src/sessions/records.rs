@@ -20,11 +20,11 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::RandomState;
 
-use super::Decode;
 use super::lines::{Line, Lines};
-use super::own::{Own, Phase, hash_of, weight_of};
+use super::own::{KeyCommand, Outcome, Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
 use super::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
+use super::{Decode, Past};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
 /// The records of one node.
@@ -39,6 +39,8 @@ pub(super) struct Records {
     binding: HashMap<Key, u64, RandomState>,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
+    /// Sessions that have come back with this node and may have ended, until their records are read, or cannot be.
+    pub(super) loading: HashSet<Key, RandomState>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
     later: VecDeque<(u64, Key)>,
     on_way: usize,
@@ -58,24 +60,6 @@ pub(super) struct Records {
     decode: Decode,
 }
 
-/// A command about a key.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum KeyCommand {
-    Read(Key),
-    Write(Key, Record, Expected),
-}
-
-/// Something that the owner has to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Another node has the session, or it has ended there: the copy here ends.
-    Lost(Id, Option<NodeTag>),
-    /// The state has to be reported again: the engine has lost the record.
-    Report(Id),
-    /// The session has ended with this revision of its record: this node, which has it, too, has to learn of that.
-    Tell(NodeTag, u64),
-}
-
 impl Records {
     pub(super) fn new(node: NodeTag, writes_per_s_max: usize, decode: Decode) -> Records {
         Records {
@@ -85,6 +69,7 @@ impl Records {
             lines: Lines::default(),
             binding: HashMap::default(),
             looks: VecDeque::new(),
+            loading: HashSet::default(),
             later: VecDeque::new(),
             on_way: 0,
             window: (0, 0),
@@ -152,7 +137,8 @@ impl Records {
     pub(super) fn loaded(&mut self, ids: &[Id]) {
         for id in ids {
             let key = Key::of(id);
-            self.own.entry(key).or_insert_with(|| Own { is_unsure: true, ..Own::of(*id, 0, None) });
+            self.own.entry(key).or_insert_with(|| Own { is_unsure: true, is_loaded: true, ..Own::of(*id, 0, None) });
+            self.loading.insert(key);
             self.look(key);
         }
     }
@@ -162,9 +148,14 @@ impl Records {
         self.own.insert(Key::of(&own.id), own);
     }
 
-    /// The times that a session of this node was taken over.
-    pub(super) fn take_overs(&self, key: &Key) -> u32 {
-        self.own.get(key).map_or(0, |own| own.take_overs)
+    /// A session is new here, unless it is known.
+    pub(super) fn opened(&mut self, id: Id, past: Past) {
+        self.own.entry(Key::of(&id)).or_insert_with(|| Own { past, ..Own::of(id, 0, None) });
+    }
+
+    /// The past of a session of this node, if it is known.
+    pub(super) fn past(&self, key: &Key) -> Option<Past> {
+        self.own.get(key).filter(|own| !own.is_loaded).map(|own| own.past)
     }
 
     /// The mark in the record from which this node has taken a session.
@@ -294,9 +285,11 @@ impl Records {
     pub(super) fn answered(&mut self, now_ms: u64, key: Key, answer: &KeyReply) -> Option<Outcome> {
         self.on_way = self.on_way.saturating_sub(1);
         self.fails = matches!(answer, Err(KeyFailure::Failed(_)));
+        self.loading.remove(&key);
         if self.fails {
             // All may fail, as without JetStream.
             self.paused_ms = now_ms + RETRY_MS;
+            self.loading.clear();
         }
         // A session that was forgotten and came back has no command on its way.
         let own = self.own.get_mut(&key)?;
@@ -353,7 +346,7 @@ impl Records {
     /// Compares a record with what this node knows of it.
     fn found(&mut self, now_ms: u64, key: Key, found: Option<&(u64, Bytes)>) -> Option<Outcome> {
         let own = self.own.get_mut(&key)?;
-        let (id, is_ended) = (own.id, own.is_ended);
+        let (id, is_ended, was_loaded) = (own.id, own.is_ended, std::mem::take(&mut own.is_loaded));
         let Some((revision, value)) = found else {
             if own.also_on.is_some() {
                 own.revision = 0;
@@ -384,6 +377,11 @@ impl Records {
             Some(Record::Live { node, content }) if node == self.node => {
                 (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.has_mark());
                 own.pending.take_if(|pending| *pending == content);
+                if was_loaded && !is_ended {
+                    own.past = (self.decode)(&content.state).map(|(_, past)| past).unwrap_or_default();
+                    own.pending = None;
+                    return Some(Outcome::Past(id, content.state));
+                }
                 own.is_binding &= own.is_ended || own.pending.is_some();
                 self.go_on(key);
                 None
@@ -399,7 +397,7 @@ impl Records {
             Some(Record::Live { node, content }) => {
                 let theirs = (self.decode)(&content.state);
                 // The engine had lost its keys, and that node has written a copy from before this one took the session.
-                let is_older = theirs.as_ref().is_some_and(|(_, take_overs)| *take_overs <= own.take_overs);
+                let is_older = theirs.as_ref().is_some_and(|(_, past)| past.take_overs <= own.past.take_overs);
                 let pending = own.pending.as_ref().and_then(|pending| (self.decode)(&pending.state));
                 let has_them = pending.zip(theirs).is_some_and(|((ours, _), (theirs, _))| ours == theirs);
                 if own.also_on.is_some() || is_older || (own.is_binding && !has_them) {

@@ -21,11 +21,14 @@ pub(crate) enum NodeCommand {
         #[serde(with = "message")]
         message: Arc<[u8]>,
     },
-    /// End sessions. `names_id`: the reply to the end of one has its id, where the node knows this field.
+    /// End sessions. `names_id`: the reply to the end of one has its id, where the node knows this field. `mark`: that of the order to end those
+    /// of a user; 0 if it has none.
     Disconnect {
         to: Target,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         names_id: bool,
+        #[serde(default, skip_serializing_if = "is_none")]
+        mark: u64,
     },
     /// End a subscription of all sessions of a user.
     Unsubscribe { user: Box<str>, channel: Box<str> },
@@ -57,6 +60,10 @@ pub(crate) enum NodeCommand {
     Channels { from: (usize, usize), limit: usize, pattern: Option<String> },
     /// Count the subscribers of channels and patterns.
     Subscribers { names: Vec<Box<str>> },
+}
+
+fn is_none(mark: &u64) -> bool {
+    *mark == 0
 }
 
 /// The sessions that a command is about.
@@ -260,8 +267,8 @@ mod tests {
         let (to, user) = (Target::User("ann".into()), Target::Session("s-1".into()));
         let commands = [
             NodeCommand::Deliver { to, message },
-            NodeCommand::Disconnect { to: user.clone(), names_id: false },
-            NodeCommand::Disconnect { to: user, names_id: true },
+            NodeCommand::Disconnect { to: user.clone(), names_id: false, mark: 7 },
+            NodeCommand::Disconnect { to: user, names_id: true, mark: 0 },
             NodeCommand::Change { session: "a".into(), channel: "/b".into(), subscribes: true },
             NodeCommand::Terms {
                 session: "a".into(),

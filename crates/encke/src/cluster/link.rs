@@ -6,6 +6,7 @@
 use std::mem::take;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use encke_cluster::{
@@ -38,6 +39,8 @@ pub(crate) struct Link {
     nodes: Mutex<(u64, Arc<[u64]>)>,
     /// True if the node has the revoked tokens of the cluster, or cannot have them.
     has_revocations: AtomicBool,
+    /// True if the node knows which of its saved sessions have ended or moved.
+    has_records: AtomicBool,
     /// The numbers of the store of sessions, if there is one beside the keys of the engine.
     store: OnceLock<Arc<StoreNumbers>>,
 }
@@ -72,6 +75,14 @@ pub(crate) enum ToCluster {
     OrderEnd(Id, bool, oneshot::Sender<Ordered>),
     /// A session has ended by an order: it ends if it is on its way to this node.
     EndIfItComes(Id),
+    /// All sessions of a user are to end by the order with this mark. The sender learns if the engine has it.
+    EndUser(Box<str>, u64, oneshot::Sender<bool>),
+    /// Another node has ordered that, and this one does it.
+    UserEnded(Box<str>, u64),
+    /// The engine has the mark of a user.
+    MarkFound(Box<str>, u64),
+    /// These sessions of a user of this node end if they were opened before this mark.
+    EndOlder(Vec<Id>, u64),
     /// A part of the program wants the lease with this name, and learns until when this node holds it.
     Lease(Box<str>, watch::Sender<Option<Instant>>),
     /// A request about the store of sessions.
@@ -211,6 +222,13 @@ impl Link {
         outcome.await.ok()
     }
 
+    /// Writes that all sessions of a user have ended by the order with this mark. False if that fails. None if the thread has ended.
+    pub(crate) async fn end_user(&self, user: &str, mark: u64) -> Option<bool> {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::EndUser(user.into(), mark, done));
+        outcome.await.ok()
+    }
+
     /// Opens a stream on another node, which then awaits its connection. Otherwise the reason why it is not open.
     pub(crate) async fn open_stream(
         &self,
@@ -289,6 +307,19 @@ impl Link {
     /// Notes that it has them.
     pub(crate) fn set_has_revocations(&self) {
         self.has_revocations.store(true, Ordering::Release);
+    }
+
+    /// Waits until the node knows which of its saved sessions have ended or moved. While the engine is away, nobody can know.
+    pub(crate) async fn await_records(&self) {
+        let until = Instant::now() + RECORDS_MAX;
+        while !self.has_records.load(Ordering::Acquire) && self.status().is_connected && Instant::now() < until {
+            tokio::time::sleep(RECORDS_PAUSE).await;
+        }
+    }
+
+    /// Notes that it knows them.
+    pub(crate) fn set_has_records(&self) {
+        self.has_records.store(true, Ordering::Release);
     }
 
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
@@ -430,6 +461,11 @@ impl Link {
         ]
     }
 }
+
+/// The longest time that a node waits for the records of its sessions before it takes clients.
+const RECORDS_MAX: Duration = Duration::from_secs(60);
+/// The time after which it looks again.
+const RECORDS_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use encke_cluster::SessionCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 18] {
     let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
     [
@@ -56,6 +56,16 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
             "encke_cluster_session_orders_failed",
             "Ends of sessions that were ordered on this node and could not be recorded, or were too many at once.",
             counts.orders_failed,
+        ),
+        gauge(
+            "encke_cluster_ended_users",
+            "Users all of whose sessions have ended by an order, as far as this node remembers them.",
+            counts.user_marks,
+        ),
+        counter(
+            "encke_cluster_ended_users_dropped",
+            "Users that this node does not remember any more, because others were ended later.",
+            counts.user_marks_dropped,
         ),
         counter(
             "encke_cluster_requests_refused",

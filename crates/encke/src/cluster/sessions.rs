@@ -5,7 +5,7 @@
 //! ```
 
 use bytes::Bytes;
-use encke_cluster::{RecordView, SessionsSettings, Subjects};
+use encke_cluster::{Past, RecordView, SessionsSettings, Subjects};
 use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, SessionTerms, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,13 @@ struct State {
     /// The times that it was taken over from a record.
     #[serde(default)]
     take_overs: u32,
+    /// The mark of its user that its node knew when it has connected.
+    #[serde(default, skip_serializing_if = "is_none")]
+    user_mark: u64,
+}
+
+fn is_none(mark: &u64) -> bool {
+    *mark == 0
 }
 
 /// The settings of the sessions of a node.
@@ -75,10 +82,10 @@ fn idle_max_ms(session: Option<&SavedSession>, settings: &Settings) -> u64 {
 }
 
 /// Writes one session, and the times that it was taken over.
-fn encode(saved: &Saved, take_overs: u32) -> Vec<u8> {
+fn encode(saved: &Saved, Past { take_overs, user_mark }: Past) -> Vec<u8> {
     let Some(session) = saved.sessions.first() else { return Vec::new() };
     let session = SavedSession { id: no_id(), ..session.clone() };
-    let state = State { policy: saved.policy, session, take_overs };
+    let state = State { policy: saved.policy, session, take_overs, user_mark };
     // Maps with other keys than texts would fail, and there are none.
     let state = serde_json::to_vec(&state).unwrap_or_default();
     let mut bytes = Vec::with_capacity(state.len() + LENGTH_BYTES + saved.bytes());
@@ -90,13 +97,13 @@ fn encode(saved: &Saved, take_overs: u32) -> Vec<u8> {
 }
 
 /// Reads one session. None if this is none.
-fn decode(mut bytes: &[u8]) -> Option<(Saved, u32)> {
-    let State { policy, session, take_overs } = serde_json::from_slice(part(&mut bytes)?).ok()?;
+fn decode(mut bytes: &[u8]) -> Option<(Saved, Past)> {
+    let State { policy, session, take_overs, user_mark } = serde_json::from_slice(part(&mut bytes)?).ok()?;
     let mut messages = Vec::new();
     while !bytes.is_empty() {
         messages.push(str::from_utf8(part(&mut bytes)?).ok()?.into());
     }
-    Some((Saved { policy, messages, sessions: vec![session] }, take_overs))
+    Some((Saved { policy, messages, sessions: vec![session] }, Past { take_overs, user_mark }))
 }
 
 /// The next part with its length.
@@ -147,12 +154,13 @@ mod tests {
     #[test]
     fn a_session_reads_back_without_its_id() {
         let saved = saved();
-        let bytes = encode(&saved, 3);
+        let past = Past { take_overs: 3, user_mark: u64::MAX };
+        let bytes = encode(&saved, past);
         let id = saved.sessions[0].id;
         assert!(!String::from_utf8_lossy(&bytes).contains(id.as_str()));
-        let (mut back, take_overs) = decode(&bytes).expect("a session");
+        let (mut back, read) = decode(&bytes).expect("a session");
         back.sessions[0].id = id;
-        assert_eq!((back, take_overs), (saved, 3));
+        assert_eq!((back, read), (saved, past));
     }
 
     #[test]
@@ -162,7 +170,7 @@ mod tests {
             let mut saved = saved();
             change(&mut saved.sessions[0]);
             // A live record: its version, its kind, its node.
-            let record = [&b"\x01\x01abcd"[..], &encode(&saved, 0)].concat();
+            let record = [&b"\x01\x01abcd"[..], &encode(&saved, Past::default())].concat();
             stored(record.into(), &settings)
         };
         let plain = shown(|_| {});
@@ -183,16 +191,16 @@ mod tests {
         let mut saved = saved();
         let session = &mut saved.sessions[0];
         (session.by_server, session.buckets_ms) = (Vec::new(), [0; 3]);
-        let bytes = encode(&saved, 0);
+        let bytes = encode(&saved, Past::default());
         let text = String::from_utf8_lossy(&bytes);
-        assert!(!text.contains("by_server") && !text.contains("buckets_ms"), "{text}");
+        assert!(!["by_server", "buckets_ms", "user_mark"].iter().any(|field| text.contains(field)), "{text}");
         let (back, _) = decode(&bytes).expect("a session");
         assert!(back.sessions[0].by_server.is_empty() && back.sessions[0].buckets_ms == [0; 3]);
     }
 
     #[test]
     fn what_is_cut_or_no_session_is_refused() {
-        let bytes = encode(&saved(), 0);
+        let bytes = encode(&saved(), Past::default());
         assert!(decode(&[]).is_none() && decode(b"\x02\0\0\0{}").is_none());
         let state = u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize + LENGTH_BYTES;
         let whole = [state, state + LENGTH_BYTES + 10, bytes.len()];

@@ -51,7 +51,8 @@ impl Handle {
     /// Ends all sessions of a user, on all nodes of a cluster. Returns their number, which is 0 if the server has stopped; sessions of
     /// nodes that did not answer are not in it.
     pub async fn disconnect_user(&self, user: &str) -> usize {
-        self.everywhere(NodeCommand::Disconnect { to: Target::User(user.into()), names_id: false }).await
+        let ended = self.0.server_shared.end_user(user).await;
+        ended.filter(|_| *self.0.open.read()).map_or(0, |ended| ended.sessions)
     }
 
     /// Runs a command on all nodes. Returns the number of sessions that it has reached.

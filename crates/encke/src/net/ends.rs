@@ -6,6 +6,7 @@ use encke_core::{Id, ShardMessage};
 use super::everywhere::ClusterNodes;
 use super::server_shared::ServerShared;
 use crate::cluster::commands::{NodeCommand, NodeReply, Target};
+use crate::cluster::settings::random_mark;
 
 /// The outcome of an order.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl ServerShared {
     /// Ends the session with this name or id on the node that has it, and in its record. Inside an error: no node has it, and true if all have
     /// answered. None if the server stops.
     pub(crate) async fn end_session(&self, session: &str) -> Option<Result<Ends, bool>> {
-        let command = |session| NodeCommand::Disconnect { to: Target::Session(session), names_id: true };
+        let command = |session| NodeCommand::Disconnect { to: Target::Session(session), names_id: true, mark: 0 };
         let reached = self.at_session(session, command).await?;
         let (nodes, id) = (reached.nodes, reached.id);
         let found = reached.of_session();
@@ -45,6 +46,22 @@ impl ServerShared {
             (Err(have_all_answered), Ordered::Unknown) => Err(have_all_answered),
             (Err(_), Ordered::Unrecorded) => Err(false),
         })
+    }
+
+    /// Ends all sessions of a user on all nodes, and those that somebody would take over later. None if the server stops.
+    pub(crate) async fn end_user(&self, user: &str) -> Option<Ends> {
+        let mark = if self.cluster.is_some() { random_mark() } else { 0 };
+        let command = NodeCommand::Disconnect { to: Target::User(user.into()), names_id: false, mark };
+        let recorded = async {
+            match &self.cluster {
+                Some(link) => link.end_user(user, mark).await,
+                None => None,
+            }
+        };
+        // First its mark: who takes a session over meanwhile asks for it.
+        let (is_recorded, reached) = tokio::join!(recorded, self.everywhere(&command));
+        let reached = reached?;
+        Some(Ends { sessions: reached.sessions(), is_recorded, nodes: reached.nodes })
     }
 
     /// Ends sessions of this node. `names_id`: the reply has the id of one that was named. None if the server stops.

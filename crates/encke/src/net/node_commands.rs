@@ -16,7 +16,7 @@ impl ServerShared {
             NodeCommand::Deliver { to, message } => {
                 self.reach(to, |id| ShardMessage::Deliver(id, message.clone(), None)).await
             }
-            NodeCommand::Disconnect { to, names_id } => self.end_here(to, *names_id).await,
+            NodeCommand::Disconnect { to, names_id, .. } => self.end_here(to, *names_id).await,
             NodeCommand::Unsubscribe { user, channel } => self.unsubscribe_user_here(user, channel).await,
             NodeCommand::Change { session, channel, subscribes } => {
                 self.change_here(session, channel, *subscribes).await

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Order, Ordered, Visited};
-use encke_core::{Elsewhere, ForNodes, Searcher, SessionOwner, ShardMessage};
+use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Order, Ordered, UserEnd, Visited};
+use encke_core::{Elsewhere, ForNodes, Owner, Searcher, SessionOwner, ShardMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
+use crate::cluster::settings::random_mark;
 use crate::net::server_shared::ServerShared;
 use crate::threads::commands::NodeCommands;
 use crate::threads::histories::Reading;
@@ -212,6 +213,12 @@ impl Cluster {
                     let order = Order { session, is_known, owner: None, waiter: Some(self.last_waiting) };
                     self.member.sessions.order_end(now_ms, order);
                 }
+                ToCluster::EndUser(user, mark, done) => self.end_user(now_ms, (&user, mark), None, Some(done)),
+                ToCluster::UserEnded(user, mark) => _ = self.member.sessions.mark_user(now_ms, &user, mark),
+                ToCluster::MarkFound(user, mark) => self.mark_found(now_ms, user, mark),
+                ToCluster::EndOlder(ids, mark) => {
+                    ids.iter().for_each(|session| self.member.sessions.end_older(session, mark));
+                }
                 ToCluster::EndIfItComes(session) => self.member.sessions.ends_if_it_comes(&session),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
@@ -238,6 +245,9 @@ impl Cluster {
         }
         self.pass_on();
         self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
+        if !self.member.sessions.are_loading() {
+            self.link.set_has_records();
+        }
         self.leases.turn(now_ms, &self.commands);
         self.users.turn(now_ms, (&self.server, &self.link), &self.commands);
         // Frozen shards get nothing more.
@@ -264,11 +274,41 @@ impl Cluster {
 
     /// Passes an action of the application, which this owner has caused, to the other nodes.
     fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
-        if let Elsewhere::Disconnect(session) = action {
-            let order = Order { session, is_known: false, owner, waiter: None };
-            self.member.sessions.order_end(now_ms, order);
+        let mark = random_mark();
+        match &action {
+            Elsewhere::Disconnect(session) => {
+                let order = Order { session: *session, is_known: false, owner, waiter: None };
+                self.member.sessions.order_end(now_ms, order);
+            }
+            Elsewhere::DisconnectUser(user) => self.end_user(now_ms, (user, mark), owner, None),
+            _ => {}
         }
-        self.node_commands.act(now_ms, action, owner);
+        self.node_commands.act(now_ms, (action, mark), owner);
+    }
+
+    /// All sessions of a user are to end. Those of all nodes get the order beside that.
+    fn end_user(
+        &mut self,
+        now_ms: u64,
+        (user, mark): (&str, u64),
+        owner: Option<SessionOwner>,
+        done: Option<oneshot::Sender<bool>>,
+    ) {
+        let sessions = &mut self.member.sessions;
+        _ = sessions.mark_user(now_ms, user, mark);
+        let ended = UserEnd { user, mark, ttl_ms: sessions.mark_ttl_ms(), owner, waiter: None };
+        self.node_commands.mark_user(now_ms, ended, done);
+    }
+
+    /// The engine has the mark of a user. If no order has told this node, because it was away, sessions from before that end here.
+    fn mark_found(&mut self, now_ms: u64, user: Box<str>, mark: u64) {
+        if self.member.sessions.mark_user(now_ms, &user, mark) {
+            let (server, link) = (self.server.clone(), self.link.clone());
+            self.server.application.spawn(async move {
+                let ids = server.sessions_of(Owner::User(user)).await.unwrap_or_default();
+                link.send(ToCluster::EndOlder(ids, mark));
+            });
+        }
     }
 
     /// Takes an event of the store of sessions, and all others that are there.

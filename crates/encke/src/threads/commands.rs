@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use encke_cluster::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
-    RevocationOutput, Revocations,
+    RevocationOutput, Revocations, UserEnd,
 };
 use encke_core::{Elsewhere, Id, Now, SessionOwner};
 use foldhash::fast::RandomState;
@@ -27,6 +27,8 @@ pub(crate) struct NodeCommands {
     /// Runs messages and ends of other nodes for sessions here, one after the other, so that their order holds. The first of them starts it.
     in_order: Option<mpsc::UnboundedSender<Asked>>,
     revocations: Revocations,
+    /// Those who wait until the engine has the mark of a user, by their numbers.
+    marking: HashMap<u64, oneshot::Sender<bool>, RandomState>,
     /// Those who wait until the engine has a revocation, by their numbers.
     revoking: HashMap<u64, Revoking, RandomState>,
     last_waiter: u64,
@@ -47,6 +49,7 @@ impl NodeCommands {
             spreading: HashMap::default(),
             in_order: None,
             revocations,
+            marking: HashMap::default(),
             revoking: HashMap::default(),
             last_waiter: 0,
         }
@@ -64,17 +67,20 @@ impl NodeCommands {
         self.waiting.insert(call, done);
     }
 
-    /// Passes an action of the application, which this owner has caused, to other nodes. Nobody waits for their answers.
-    pub(super) fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
+    /// Passes an action of the application, which this owner has caused, to other nodes. Nobody waits for their answers. `mark`: see
+    /// [`NodeCommand::Disconnect`].
+    pub(super) fn act(&mut self, now_ms: u64, (action, mark): (Elsewhere, u64), owner: Option<SessionOwner>) {
         let session = |id: Id| Target::Session(id.as_str().into());
         let command = match action {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
-            Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id), names_id: false },
+            Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id), names_id: false, mark: 0 },
             Elsewhere::DeliverToUser(user, message) => NodeCommand::Deliver { to: Target::User(user), message },
             Elsewhere::ChangeAttribute(id, change) => {
                 NodeCommand::ChangeAttribute { session: id.as_str().into(), change: *change }
             }
-            Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user), names_id: false },
+            Elsewhere::DisconnectUser(user) => {
+                NodeCommand::Disconnect { to: Target::User(user), names_id: false, mark }
+            }
         };
         self.calls.order(now_ms, owner, command.write());
     }
@@ -89,6 +95,16 @@ impl NodeCommands {
         let command = NodeCommand::Revoke { token_id: revoked.token_id.clone(), until_ms: revoked.until_ms };
         let call = self.calls.call(now_ms, Callee::All, CallKind::Command, command.write());
         self.spreading.insert(call, revoked);
+    }
+
+    /// Writes the mark of a user whose sessions have ended. `done` learns if that is done.
+    pub(super) fn mark_user(&mut self, now_ms: u64, ended: UserEnd<'_>, done: Option<oneshot::Sender<bool>>) {
+        self.last_waiter += 1;
+        let waiter = done.map(|done| {
+            self.marking.insert(self.last_waiter, done);
+            self.last_waiter
+        });
+        self.revocations.end_user(now_ms, UserEnd { waiter, ..ended });
     }
 
     /// The other nodes have answered a call.
@@ -158,7 +174,7 @@ impl NodeCommands {
                 RemoteCallOutput::Done(call, answers) => self.done(now, call, answers),
             }
         }
-        self.turn_revocations(now, server, commands);
+        self.turn_revocations(now, (server, link), commands);
         if self.revocations.is_settled() && !link.has_revocations() {
             link.set_has_revocations();
         }
@@ -169,7 +185,7 @@ impl NodeCommands {
     fn turn_revocations(
         &mut self,
         now: Now,
-        server: &Arc<ServerShared>,
+        (server, link): (&Arc<ServerShared>, &Link),
         commands: &mpsc::UnboundedSender<EngineCommand>,
     ) {
         let mut revoked = Vec::new();
@@ -177,8 +193,11 @@ impl NodeCommands {
             match output {
                 RevocationOutput::Engine(command) => _ = commands.send(command),
                 RevocationOutput::Revoked(token_id, until_ms) => revoked.push((token_id, until_ms)),
+                RevocationOutput::UserEnded(user, mark) => link.send(ToCluster::MarkFound(user, mark)),
                 RevocationOutput::Complete => self.revocations.compare(server.shared().revoked.all(now.wall_ms)),
                 RevocationOutput::Written(waiter, is_written) => {
+                    let done = self.marking.remove(&waiter);
+                    done.into_iter().for_each(|done| _ = done.send(is_written));
                     if let Some(Revoking { answers, done }) = self.revoking.remove(&waiter) {
                         _ = done.send((answers, is_written));
                     }
@@ -210,10 +229,15 @@ impl NodeCommands {
         let Some(command) = NodeCommand::read(content).filter(|_| !link.is_frozen()) else {
             return link.send(ToCluster::Reply(number, NodeReply::Failed.write()));
         };
-        if let NodeCommand::Disconnect { to: Target::Session(session), .. } = &command
-            && let Some(id) = Id::parse(session)
-        {
-            link.send(ToCluster::EndIfItComes(id));
+        match &command {
+            NodeCommand::Disconnect { to: Target::Session(session), .. } => {
+                let id = Id::parse(session);
+                id.into_iter().for_each(|id| link.send(ToCluster::EndIfItComes(id)));
+            }
+            NodeCommand::Disconnect { to: Target::User(user), mark, .. } => {
+                link.send(ToCluster::UserEnded(user.clone(), *mark));
+            }
+            _ => {}
         }
         let (has_order, asked) = (command.has_order(), (command, number, bytes_max));
         let (server, link) = (server.clone(), link.clone());

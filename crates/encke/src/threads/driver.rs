@@ -47,10 +47,7 @@ pub(crate) fn run(
     let frozen = runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
-        tokio::task::spawn_local(embedded::receive(node.clone(), visits));
-        if !listeners.is_empty() {
-            tokio::task::spawn_local(accept::run(node.clone(), listeners));
-        }
+        tokio::task::spawn_local(admit(node.clone(), visits, listeners));
         receive(&node, &mut mailbox).await
     });
     // Tasks run only inside `block_on`: from here on nothing reads or writes.
@@ -59,6 +56,17 @@ pub(crate) fn run(
     drop((runtime, node));
     history_store.into_iter().for_each(Inbox::leave);
     saved
+}
+
+/// Takes clients, as soon as the node knows its sessions.
+async fn admit(node: Rc<Node>, visits: mpsc::UnboundedReceiver<Visit>, listeners: Arc<[Bound]>) {
+    if let Some(cluster) = &node.server().cluster {
+        cluster.await_records().await;
+    }
+    tokio::task::spawn_local(embedded::receive(node.clone(), visits));
+    if !listeners.is_empty() {
+        accept::run(node, listeners).await;
+    }
 }
 
 /// Processes the mailbox until the shard stops, or until it is frozen: then it returns the messages it has not

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_cluster::{
-    Event, HistoriesSettings, Member, Node as Publications, NodeLimits, Sessions, SessionsSettings, Shards, Subjects,
+    Event, HistoriesSettings, Member, Node as Publications, NodeLimits, Past, Sessions, SessionsSettings, Shards,
+    Subjects,
 };
 use encke_core::{
     ChannelRule, EncodedPublications, Entropy, Envelope, ExchangeId, Id, NoApplication, NodeTag, Now, Policy,
@@ -243,14 +244,15 @@ pub(super) fn subjects() -> Subjects {
     Subjects::of("sim").expect("a valid name")
 }
 
-fn encode(saved: &Saved, take_overs: u32) -> Vec<u8> {
-    serde_json::to_vec(&(saved.policy, &saved.messages, &saved.sessions, take_overs)).unwrap_or_default()
+fn encode(saved: &Saved, past: Past) -> Vec<u8> {
+    serde_json::to_vec(&(saved.policy, &saved.messages, &saved.sessions, past.take_overs, past.user_mark))
+        .unwrap_or_default()
 }
 
-fn decode(bytes: &[u8]) -> Option<(Saved, u32)> {
-    let (policy, messages, sessions, take_overs): (Policy, Vec<Box<str>>, Vec<SavedSession>, u32) =
+fn decode(bytes: &[u8]) -> Option<(Saved, Past)> {
+    let (policy, messages, sessions, take_overs, user_mark): (Policy, Vec<Box<str>>, Vec<SavedSession>, u32, u64) =
         serde_json::from_slice(bytes).ok()?;
-    Some((Saved { policy, messages, sessions }, take_overs))
+    Some((Saved { policy, messages, sessions }, Past { take_overs, user_mark }))
 }
 
 const LIMITS: NodeLimits = NodeLimits {

@@ -3,6 +3,7 @@
 mod acknowledging;
 mod fates;
 mod faults;
+mod marks;
 mod model;
 mod moves;
 mod orders;
@@ -11,9 +12,9 @@ mod served;
 mod shards;
 mod visits;
 
-use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};
+use encke_core::{Entropy, Id, Identity, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};
 
-use super::SessionsSettings;
+use super::{Past, SessionsSettings};
 use crate::subject::Subjects;
 
 /// The tag of a node.
@@ -57,22 +58,35 @@ pub(super) fn settings(node: u64) -> SessionsSettings {
         record_ttl_ms: 1_000_000,
         reply_delay_max_ms: 1_000,
         return_delay_ms: 1_000,
-        encode: |saved, take_overs| [vec![take_overs as u8], vec![b'x'; saved.messages.len()]].concat(),
+        encode,
         decode,
     }
 }
 
-/// The first byte is the number of take-overs, the others are messages.
-fn decode(bytes: &[u8]) -> Option<(Saved, u32)> {
-    let take_overs = *bytes.first()?;
-    Some((saved(id(0, 0), bytes.len() as u64 - 1), take_overs.into()))
+/// The first byte is the number of take-overs, the others are messages. Above [`MARKED`], the second one is the mark of the user.
+fn encode(saved: &Saved, past: Past) -> Vec<u8> {
+    let head = match past.user_mark {
+        0 => vec![past.take_overs as u8],
+        mark => vec![past.take_overs as u8 | MARKED, mark as u8],
+    };
+    [head, vec![b'x'; saved.messages.len()]].concat()
 }
+
+fn decode(bytes: &[u8]) -> Option<(Saved, Past)> {
+    let first = *bytes.first()?;
+    let is_marked = first & MARKED != 0;
+    let user_mark = if is_marked { (*bytes.get(1)?).into() } else { 0 };
+    let past = Past { take_overs: (first & !MARKED).into(), user_mark };
+    Some((saved(id(0, 0), (bytes.len() - 1 - usize::from(is_marked)) as u64), past))
+}
+
+const MARKED: u8 = 0x80;
 
 fn saved(id: Id, waiting: u64) -> Saved {
     let session = SavedSession {
         id,
         browser: None,
-        identity: None,
+        identity: Some(Identity::of_user("ann")),
         terms: None,
         attributes: None,
         policy: None,

@@ -163,6 +163,13 @@ impl Cluster {
         member.here.clear();
     }
 
+    /// A node ends and starts again, with the sessions that it has saved.
+    pub(super) fn restart(&mut self, node: usize) {
+        self.disconnect(node);
+        self.members[node].sessions = Sessions::new(settings(node as u64));
+        self.connect(node);
+    }
+
     /// Lets the shards of a node hold all requests of other nodes.
     pub(super) fn hold_all(&mut self, node: usize) {
         self.members[node].holds = true;

@@ -1,9 +1,11 @@
 //! Ends of sessions that are ordered at any node.
 
-use encke_core::{Id, SessionOwner};
+use encke_core::{ForNodes, Id, Opener, SessionOwner, ShardMessage};
 
 use super::model::{Cluster, Faults};
-use super::{Answer, id, settings};
+use super::{Answer, id, settings, tag};
+use crate::command::Command;
+use crate::sessions::message::{Question, Reply};
 use crate::sessions::{Order, Ordered, Output, Sessions};
 
 fn opened() -> (Cluster, Id) {
@@ -61,6 +63,8 @@ fn a_node_that_has_a_session_against_an_order_finds_its_end() {
 #[test]
 fn an_order_that_cannot_be_recorded_says_so_in_time_and_is_recorded_later() {
     let (mut cluster, session) = opened();
+    cluster.open(1, id(4, 1));
+    cluster.pass(1_000);
     cluster.kill(0);
     cluster.has_keys = false;
     let order = cluster.order(1, session, false);
@@ -74,6 +78,17 @@ fn an_order_that_cannot_be_recorded_says_so_in_time_and_is_recorded_later() {
     cluster.disconnect(1);
     let order = cluster.order(1, session, false);
     assert_eq!(cluster.outcome(order), Some(Ordered::Unrecorded), "at once");
+}
+
+#[test]
+fn without_keys_an_unknown_session_is_unknown_at_once() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.has_keys = false;
+    for (is_known, outcome) in [(false, Ordered::Unknown), (true, Ordered::Unrecorded)] {
+        let order = cluster.order(1, id(1, 0), is_known);
+        cluster.pass(1);
+        assert_eq!(cluster.outcome(order), Some(outcome));
+    }
 }
 
 #[test]
@@ -117,4 +132,35 @@ fn one_caller_leaves_room_for_the_orders_of_others() {
     assert!((1_000..5_000).contains(&of_one), "{of_one}");
     assert!(order(&mut sessions, 2, 20_000));
     assert_eq!(sessions.counts().orders_failed, 1);
+}
+
+#[test]
+fn a_session_that_comes_back_with_its_node_is_not_served_before_its_record_is_read() {
+    let (mut cluster, session) = opened();
+    cluster.restart(0);
+    cluster.pass(100);
+    assert_eq!(ordered(&mut cluster, 1, session, true), Some(Ordered::Recorded));
+    let sessions = &mut cluster.members[0].sessions;
+    sessions.from_shard(1, ShardMessage::ForNodes(ForNodes::Loaded(vec![session])));
+    assert!(sessions.are_loading());
+    let question = Question::Release { session, node: tag(1), bytes_max: 1, is_urgent: true, opener: Opener::Program };
+    sessions.asked(1, String::new(), &question.write().into());
+    let outputs = sessions.take_outputs();
+    let is_busy = |output: &Output| matches!(output, Output::Engine(Command::Answer { body, .. }) if *body == Reply::Busy.write());
+    assert!(matches!(&outputs[..], [only] if is_busy(only)), "{outputs:?}");
+    let number = cluster.request(2, session);
+    cluster.pass(3_000);
+    assert_eq!((cluster.answer(number), cluster.nodes_with(session)), (Some(Answer::Unknown), Vec::new()));
+    assert!(!cluster.members[0].sessions.are_loading());
+}
+
+#[test]
+fn a_session_that_comes_back_is_served_if_its_record_cannot_be_read() {
+    let (mut cluster, session) = opened();
+    cluster.restart(0);
+    cluster.has_keys = false;
+    cluster.tell(0, ShardMessage::ForNodes(ForNodes::Loaded(vec![session])));
+    let number = cluster.request(2, session);
+    cluster.pass(1_000);
+    assert_eq!(cluster.answer(number), Some(Answer::By(0)));
 }

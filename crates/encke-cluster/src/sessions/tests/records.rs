@@ -6,9 +6,10 @@ use encke_core::{Id, SessionOwner};
 use super::model::Cluster;
 use super::{Answer, decode, id, tag};
 use crate::command::{Expected, KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
-use crate::sessions::own::Own;
+use crate::sessions::Past;
+use crate::sessions::own::{KeyCommand, Outcome, Own};
 use crate::sessions::record::{Content, Key, Record};
-use crate::sessions::records::{KeyCommand, Outcome, Records};
+use crate::sessions::records::Records;
 use crate::sessions::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
 
 const NOW_MS: u64 = 1_000_000;
@@ -206,7 +207,7 @@ fn finds(own: Own, revision: u64, node: u64, state: &[u8]) -> (Records, Option<O
 #[test]
 fn a_copy_that_was_not_taken_over_from_the_one_here_ends_the_session() {
     let session = id(1, 1);
-    let taken = |take_overs| Own { take_overs, ..Own::of(session, 5, None) };
+    let taken = |take_overs| Own { past: Past { take_overs, user_mark: 0 }, ..Own::of(session, 5, None) };
     // Taken over once more.
     let (mut records, outcome) = finds(taken(1), 9, 1, &[2]);
     assert_eq!((outcome, records.next(NOW_MS)), (Some(Outcome::Lost(session, Some(tag(1)))), None));
@@ -224,7 +225,7 @@ fn a_copy_that_was_not_taken_over_from_the_one_here_ends_the_session() {
 #[test]
 fn a_session_that_was_given_with_its_record_stays_where_it_is() {
     let session = id(1, 1);
-    let given = Own { take_overs: 1, given_by: Some(tag(1)), ..Own::of(session, 5, None) };
+    let given = Own { past: Past { take_overs: 1, user_mark: 0 }, given_by: Some(tag(1)), ..Own::of(session, 5, None) };
     let (_, outcome) = finds(given, 5, 1, &[1]);
     assert_eq!(outcome, Some(Outcome::Report(session)));
 }

@@ -25,6 +25,7 @@ impl Cluster {
             }
             ShardMessage::Abandoned(exchange) => self.members[node].fates.push((exchange.number, None)),
             ShardMessage::FromNodes(message) => self.shard_move(node, message),
+            ShardMessage::Disconnect(id, _) => self.end(node, id),
             ShardMessage::InterestKnown(numbers) => self.members[node].left.extend(numbers),
             other => panic!("shards get no {other:?}"),
         }

@@ -58,11 +58,7 @@ pub(super) async fn disconnect(call: &Call<'_>) -> Result<Answer, Problem> {
     let server = call.connection.node.server();
     let Ends { sessions, is_recorded, nodes } = match target_of(session, user)? {
         Target::Session(session) => server.end_session(&session).await.ok_or_else(going_away)?.map_err(unknown)?,
-        to @ Target::User(_) => {
-            let command = NodeCommand::Disconnect { to, names_id: false };
-            let reached = server.everywhere(&command).await.ok_or_else(going_away)?;
-            Ends { sessions: reached.sessions(), is_recorded: None, nodes: reached.nodes }
-        }
+        Target::User(user) => server.end_user(&user).await.ok_or_else(going_away)?,
     };
     Ok(Answer::new(&Ended { sessions, recorded: is_recorded, nodes: Nodes::of(nodes) }))
 }
