@@ -6,6 +6,7 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::FixedState;
 
+use super::Decode;
 use super::marks::Past;
 use super::record::{Content, Key, Record};
 use crate::command::Expected;
@@ -99,6 +100,20 @@ impl Own {
             is_unsure: false,
             old_reads: 0,
         }
+    }
+
+    /// The record of this node has this revision and this content. `loaded`: reads the past of a session that has come back with its node,
+    /// which has to go on with it.
+    pub(super) fn is_recorded(&mut self, revision: u64, content: Content, loaded: Option<Decode>) -> Option<Outcome> {
+        (self.revision, self.written, self.has_mark) = (revision, hash_of(&content), content.mark.is_some());
+        self.pending.take_if(|pending| *pending == content);
+        if let Some(decode) = loaded.filter(|_| !self.is_ended) {
+            self.past = decode(&content.state).map(|(_, past)| past).unwrap_or_default();
+            self.pending = None;
+            return Some(Outcome::Past(self.id, content.state));
+        }
+        self.is_binding &= self.is_ended || self.pending.is_some();
+        None
     }
 
     /// The writes as which that of its state counts. 0 if none waits.

@@ -300,7 +300,7 @@ impl Cluster {
         self.node_commands.mark_user(now_ms, ended, done);
     }
 
-    /// The engine has the mark of a user. If no order has told this node, because it was away, sessions from before that end here.
+    /// The engine has the mark of a user. If no order has come to this node, because it was away, sessions from before that end here.
     fn mark_found(&mut self, now_ms: u64, user: Box<str>, mark: u64) {
         if self.member.sessions.mark_user(now_ms, &user, mark) {
             let (server, link) = (self.server.clone(), self.link.clone());
