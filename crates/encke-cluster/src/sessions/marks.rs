@@ -116,13 +116,13 @@ impl Sessions {
         self.outputs.push(Output::Shard(self.shard_of(session), message));
     }
 
-    /// The record of a session that has come back with its node has told its past. It ends if its user has a later mark.
+    /// The record of a session that has come back with its node says its past. It ends if its user has a later mark.
     pub(super) fn has_past(&mut self, id: &Id, state: &[u8]) {
         let Some((saved, past)) = (self.settings.decode)(state) else { return };
         if self.user_marks.end(&saved, past) {
             self.disconnect(id);
         } else {
-            // What was reported so far does not have it.
+            // The reports so far do not have it.
             self.tell_shard(id, FromNodes::Report(*id));
         }
     }

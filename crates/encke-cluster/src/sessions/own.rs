@@ -6,6 +6,7 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::FixedState;
 
+use super::Decode;
 use super::lines::Line;
 use super::marks::Past;
 use super::record::{Content, Key, Record};
@@ -117,6 +118,20 @@ impl Own {
             Line::End | Line::Mark => 1,
             Line::Change => self.pending.as_ref().map_or(0, weight_of_content) as u64,
         }
+    }
+
+    /// The record of this node has this revision and this content. `loaded`: reads the past of a session that has come back with its node,
+    /// which has to go on with it.
+    pub(super) fn is_recorded(&mut self, revision: u64, content: Content, loaded: Option<Decode>) -> Option<Outcome> {
+        (self.revision, self.written, self.has_mark) = (revision, hash_of(&content), content.has_mark());
+        self.pending.take_if(|pending| *pending == content);
+        if let Some(decode) = loaded.filter(|_| !self.is_ended) {
+            self.past = decode(&content.state).map(|(_, past)| past).unwrap_or_default();
+            self.pending = None;
+            return Some(Outcome::Past(self.id, content.state));
+        }
+        self.is_binding &= self.is_ended || self.pending.is_some();
+        None
     }
 }
 

@@ -375,16 +375,11 @@ impl Records {
         (own.old_reads, own.later_revision) = (0, 0);
         match Record::read(value) {
             Some(Record::Live { node, content }) if node == self.node => {
-                (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.has_mark());
-                own.pending.take_if(|pending| *pending == content);
-                if was_loaded && !is_ended {
-                    own.past = (self.decode)(&content.state).map(|(_, past)| past).unwrap_or_default();
-                    own.pending = None;
-                    return Some(Outcome::Past(id, content.state));
+                let outcome = own.is_recorded(*revision, content, was_loaded.then_some(self.decode));
+                if outcome.is_none() {
+                    self.go_on(key);
                 }
-                own.is_binding &= own.is_ended || own.pending.is_some();
-                self.go_on(key);
-                None
+                outcome
             }
             // It was given with this record.
             Some(Record::Live { node, .. }) if own.given_by == Some(node) && own.revision == *revision => {

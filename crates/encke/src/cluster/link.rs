@@ -379,6 +379,7 @@ impl Link {
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let Status { sessions, histories, remote_calls, revocations, leases, users, .. } = self.status();
         let of_sessions = session_metrics::of(&sessions).into_iter().chain(session_metrics::of_records(&sessions));
+        let of_sessions = of_sessions.chain(session_metrics::of_orders(&sessions));
         let of_parts = of_sessions.chain(history_metrics::of(&histories));
         let held = "Leases of the cluster that this node holds: work that runs once.";
         let held = Metric::gauge_of("encke_cluster_leases_held", held, leases);

@@ -5,7 +5,7 @@ use encke_cluster::SessionCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &SessionCounts) -> [Metric; 18] {
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
     let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
     [
@@ -46,26 +46,6 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 18] {
             "encke_cluster_sessions_taken_over",
             "Sessions taken over by their records, because their nodes were gone.",
             counts.taken_over,
-        ),
-        counter(
-            "encke_cluster_session_orders_recorded",
-            "Ends of sessions that were ordered on this node and are in the record of the session.",
-            counts.orders_recorded,
-        ),
-        counter(
-            "encke_cluster_session_orders_failed",
-            "Ends of sessions that were ordered on this node and could not be recorded, or were too many at once.",
-            counts.orders_failed,
-        ),
-        gauge(
-            "encke_cluster_ended_users",
-            "Users all of whose sessions have ended by an order, as far as this node remembers them.",
-            counts.user_marks,
-        ),
-        counter(
-            "encke_cluster_ended_users_dropped",
-            "Users that this node does not remember any more, because others were ended later.",
-            counts.user_marks_dropped,
         ),
         counter(
             "encke_cluster_requests_refused",
@@ -109,6 +89,33 @@ pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 4] {
             "encke_cluster_session_records_too_large",
             "States of sessions that were too large for a record: these sessions begin again when their node is gone.",
             counts.records_too_large,
+        ),
+    ]
+}
+
+/// The metrics of ends that were ordered.
+pub(crate) fn of_orders(counts: &SessionCounts) -> [Metric; 4] {
+    let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
+    [
+        counter(
+            "encke_cluster_session_orders_recorded",
+            "Ends of sessions that were ordered on this node and are in the record of the session.",
+            counts.orders_recorded,
+        ),
+        counter(
+            "encke_cluster_session_orders_failed",
+            "Ends of sessions that were ordered on this node and could not be recorded, or were too many at once.",
+            counts.orders_failed,
+        ),
+        gauge(
+            "encke_cluster_ended_users",
+            "Users all of whose sessions have ended by an order, as far as this node remembers them.",
+            counts.user_marks,
+        ),
+        counter(
+            "encke_cluster_ended_users_dropped",
+            "Users that this node does not remember any more, because others were ended later.",
+            counts.user_marks_dropped,
         ),
     ]
 }

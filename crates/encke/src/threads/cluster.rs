@@ -186,57 +186,7 @@ impl Cluster {
         let (messages, is_stopped) = self.link.take();
         let now = self.server.clock.now();
         let now_ms = now.ms;
-        for message in messages {
-            match message {
-                ToCluster::Publications(publications) => self.member.node.publish(&publications),
-                ToCluster::Ask(names, token) => self.member.node.ask(names, token),
-                ToCluster::Message(envelope) => match envelope.message {
-                    ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner)) => {
-                        self.act(now_ms, action, owner);
-                    }
-                    message => self.member.from_shard(now_ms, message),
-                },
-                ToCluster::Command { callee, kind, content, done } => {
-                    self.node_commands.call(now_ms, callee, (kind, content), done);
-                }
-                // Without a store the answer fails.
-                ToCluster::Store(task) => {
-                    if let Some(store) = &self.store {
-                        store.task(task);
-                    }
-                }
-                ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
-                ToCluster::Act(action) => self.act(now_ms, action, None),
-                ToCluster::OrderEnd(session, is_known, done) => {
-                    self.last_waiting += 1;
-                    self.ordering.insert(self.last_waiting, done);
-                    let order = Order { session, is_known, owner: None, waiter: Some(self.last_waiting) };
-                    self.member.sessions.order_end(now_ms, order);
-                }
-                ToCluster::EndUser(user, mark, done) => self.end_user(now_ms, (&user, mark), None, Some(done)),
-                ToCluster::UserEnded(user, mark) => _ = self.member.sessions.mark_user(now_ms, &user, mark),
-                ToCluster::MarkFound(user, mark) => self.mark_found(now_ms, user, mark),
-                ToCluster::EndOlder(ids, mark) => {
-                    ids.iter().for_each(|session| self.member.sessions.end_older(session, mark));
-                }
-                ToCluster::EndIfItComes(session) => self.member.sessions.ends_if_it_comes(&session),
-                ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
-                ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
-                ToCluster::Settings(settings) => {
-                    self.store.iter_mut().for_each(|store| store.set_settings(settings.clone()));
-                    self.users.set_settings(settings.clone());
-                    self.member.set_settings(settings);
-                }
-                ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
-                ToCluster::Search { session, opener, origins, done } => {
-                    self.last_waiting += 1;
-                    self.visitors.insert(self.last_waiting, done);
-                    let waiting = Searcher::Visitor(self.last_waiting, opener);
-                    let search = ForNodes::Search { session, origins, waiting };
-                    self.member.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
-                }
-            }
-        }
+        messages.into_iter().for_each(|message| self.take_message(now_ms, message));
         events.drain(..).for_each(|event| self.take(event, now_ms));
         self.member.turn(now, &*self.server);
         let announced = self.member.node.take_announced();
@@ -272,6 +222,59 @@ impl Cluster {
         is_stopped
     }
 
+    /// Takes a message for this thread.
+    fn take_message(&mut self, now_ms: u64, message: ToCluster) {
+        match message {
+            ToCluster::Publications(publications) => self.member.node.publish(&publications),
+            ToCluster::Ask(names, token) => self.member.node.ask(names, token),
+            ToCluster::Message(envelope) => match envelope.message {
+                ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner)) => {
+                    self.act(now_ms, action, owner);
+                }
+                message => self.member.from_shard(now_ms, message),
+            },
+            ToCluster::Command { callee, kind, content, done } => {
+                self.node_commands.call(now_ms, callee, (kind, content), done);
+            }
+            // Without a store the answer fails.
+            ToCluster::Store(task) => {
+                if let Some(store) = &self.store {
+                    store.task(task);
+                }
+            }
+            ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
+            ToCluster::Act(action) => self.act(now_ms, action, None),
+            ToCluster::OrderEnd(session, is_known, done) => {
+                self.last_waiting += 1;
+                self.ordering.insert(self.last_waiting, done);
+                let order = Order { session, is_known, owner: None, waiter: Some(self.last_waiting) };
+                self.member.sessions.order_end(now_ms, order);
+            }
+            ToCluster::EndUser(user, mark, done) => self.end_user(now_ms, (&user, mark), None, Some(done)),
+            ToCluster::UserEnded(user, mark) => _ = self.member.sessions.mark_user(now_ms, &user, mark),
+            ToCluster::MarkFound(user, mark) => self.mark_found(now_ms, user, mark),
+            ToCluster::EndOlder(ids, mark) => {
+                ids.iter().for_each(|session| self.member.sessions.end_older(session, mark));
+            }
+            ToCluster::EndIfItComes(session) => self.member.sessions.ends_if_it_comes(&session),
+            ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
+            ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
+            ToCluster::Settings(settings) => {
+                self.store.iter_mut().for_each(|store| store.set_settings(settings.clone()));
+                self.users.set_settings(settings.clone());
+                self.member.set_settings(settings);
+            }
+            ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
+            ToCluster::Search { session, opener, origins, done } => {
+                self.last_waiting += 1;
+                self.visitors.insert(self.last_waiting, done);
+                let waiting = Searcher::Visitor(self.last_waiting, opener);
+                let search = ForNodes::Search { session, origins, waiting };
+                self.member.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
+            }
+        }
+    }
+
     /// Passes an action of the application, which this owner has caused, to the other nodes.
     fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
         let mark = random_mark();
@@ -300,7 +303,7 @@ impl Cluster {
         self.node_commands.mark_user(now_ms, ended, done);
     }
 
-    /// The engine has the mark of a user. If no order has told this node, because it was away, sessions from before that end here.
+    /// The engine has the mark of a user. If no order has come to this node, because it was away, sessions from before that end here.
     fn mark_found(&mut self, now_ms: u64, user: Box<str>, mark: u64) {
         if self.member.sessions.mark_user(now_ms, &user, mark) {
             let (server, link) = (self.server.clone(), self.link.clone());

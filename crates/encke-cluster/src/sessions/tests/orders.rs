@@ -110,7 +110,7 @@ fn a_recorded_order_holds_whoever_takes_the_session_meanwhile() {
         let outcome = cluster.outcome(order).expect("an outcome in time");
         cluster.pass(12_000);
         assert!(cluster.answer(number).is_some());
-        // An old value may have hidden that the session was there: nobody is told that it is recorded.
+        // An old value may have hidden that the session was there: nobody learns that it is recorded.
         if outcome == Ordered::Recorded {
             assert_eq!(connect(&mut cluster, 1, session), Some(Answer::Unknown), "seed {seed}");
             assert_eq!(cluster.nodes_with(session), Vec::<usize>::new(), "seed {seed}");
