@@ -8,7 +8,7 @@ use encke_cluster::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
     RevocationOutput, Revocations,
 };
-use encke_core::{Elsewhere, Id, Now, SessionOwner};
+use encke_core::{Elsewhere, Id, Now, SessionOwner, Urgency};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
@@ -67,6 +67,9 @@ impl NodeCommands {
     /// Passes an action of the application, which this owner has caused, to other nodes. Nobody waits for their answers.
     pub(super) fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
         let session = |id: Id| Target::Session(id.as_str().into());
+        // One who floods causes orders himself, and they must not delay his end.
+        let ends = matches!(action, Elsewhere::Disconnect(_) | Elsewhere::DisconnectUser(_));
+        let urgency = if ends { Urgency::Urgent } else { Urgency::Common };
         let command = match action {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
             Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id) },
@@ -76,7 +79,7 @@ impl NodeCommands {
             }
             Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user) },
         };
-        self.calls.order(now_ms, owner, command.write());
+        self.calls.order(now_ms, (owner, urgency), command.write());
     }
 
     /// Answers a call of another node.
