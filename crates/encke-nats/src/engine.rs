@@ -1,12 +1,12 @@
 //! The connection to NATS and its tasks.
 //!
 //! ```text
-//!   commands ──▶ Sending ──▶ NATS client
-//!                 │ │ │ │ subscriptions come and go
-//!                 │ │ │ └─▶ receive ──▶ events
-//!                 │ │ └───▶ Confirmation: a round trip to the server ──▶ events
-//!                 │ └─────▶ requests: answers, and times without one ──▶ events
-//!                 └───────▶ keys: another connection ──▶ events
+//!   commands ──▶ Queues ──▶ Sending ──▶ NATS client
+//!                 │          │ │ │ subscriptions come and go
+//!                 │          │ │ └─▶ receive ──▶ events
+//!                 │          │ └───▶ Confirmation: a round trip to the server ──▶ events
+//!                 │          └─────▶ requests: answers, and times without one ──▶ events
+//!                 └──▶ keys: another connection ──▶ events
 //! ```
 
 use std::collections::BTreeSet;
@@ -84,12 +84,22 @@ impl Nats {
         let confirmation = Confirmation { client: client.clone(), subject: confirm, events: events.clone() };
         tokio::spawn(confirmation.run(confirming));
         tokio::spawn(receive(changes, events.clone()));
-        let mut sending = Sending { client, events, to_confirm, to_receiving, to_requests, to_keys, inbox: None };
-        while let Some(command) = commands.next().await {
-            sending.run(command).await;
-        }
-        // The rest leaves, if there is a connection.
-        _ = sending.client.flush().await;
+        let (to_sending, mut of_sending) = mpsc::unbounded_channel();
+        let queues = Queues { to_sending, to_keys };
+        let passing = async move {
+            while let Some(command) = commands.next().await {
+                queues.pass(command);
+            }
+        };
+        let mut sending = Sending { client, events, to_confirm, to_receiving, to_requests, inbox: None };
+        let sending = async move {
+            while let Some(command) = of_sending.recv().await {
+                sending.run(command).await;
+            }
+            // The rest leaves, if there is a connection.
+            _ = sending.client.flush().await;
+        };
+        tokio::join!(passing, sending);
     }
 }
 
@@ -140,14 +150,34 @@ enum Change {
     End(u64),
 }
 
-/// Runs commands.
+/// Commands that wait, for each connection: those about keys, such as leases and heartbeats, do not wait behind publications.
+struct Queues {
+    to_sending: mpsc::UnboundedSender<EngineCommand>,
+    to_keys: mpsc::UnboundedSender<EngineCommand>,
+}
+
+impl Queues {
+    fn pass(&self, command: EngineCommand) {
+        let queue = match command {
+            EngineCommand::Get { .. }
+            | EngineCommand::Put { .. }
+            | EngineCommand::Delete { .. }
+            | EngineCommand::Append { .. }
+            | EngineCommand::ReadJournal { .. }
+            | EngineCommand::Watch { .. } => &self.to_keys,
+            _ => &self.to_sending,
+        };
+        _ = queue.send(command);
+    }
+}
+
+/// Runs the commands of the connection for envelopes and requests.
 struct Sending {
     client: Client,
     events: EngineEvents,
     to_confirm: mpsc::UnboundedSender<u64>,
     to_receiving: mpsc::UnboundedSender<Change>,
     to_requests: mpsc::UnboundedSender<Note>,
-    to_keys: mpsc::UnboundedSender<EngineCommand>,
     /// The subject of answers to requests, without their numbers. The first request makes it.
     inbox: Option<String>,
 }
@@ -174,12 +204,8 @@ impl Sending {
                     self.events.report(EngineEvent::Failed(error.to_string())).await;
                 }
             }
-            EngineCommand::Get { .. }
-            | EngineCommand::Put { .. }
-            | EngineCommand::Delete { .. }
-            | EngineCommand::Append { .. }
-            | EngineCommand::ReadJournal { .. }
-            | EngineCommand::Watch { .. } => _ = self.to_keys.send(command),
+            // Those about keys.
+            _ => {}
         }
     }
 
@@ -274,7 +300,7 @@ async fn receive(mut changes: mpsc::UnboundedReceiver<Change>, events: EngineEve
                 if brings_requests {
                     listening.insert(key);
                 }
-                arrivals.add(key, subscriber);
+                arrivals.add(key, subscriber, brings_requests);
             }
             Some(Change::End(key)) => {
                 let of_requests = listening.remove(&key).then_some(key);
@@ -300,3 +326,21 @@ async fn report_arrival(events: &EngineEvents, of_requests: Option<u64>, message
 
 /// The longest wait for the answer to one confirmation.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_does_not_wait_behind_publications() {
+        let (to_sending, mut of_sending) = mpsc::unbounded_channel();
+        let (to_keys, mut of_keys) = mpsc::unbounded_channel();
+        let queues = Queues { to_sending, to_keys };
+        let publish = || EngineCommand::Publish { subject: "a".into(), envelope: Vec::new() };
+        (0..100).for_each(|_| queues.pass(publish()));
+        queues.pass(EngineCommand::Get { number: 7, bucket: "b".into(), key: "k".into() });
+        // No publication has left.
+        assert!(matches!(of_keys.try_recv(), Ok(EngineCommand::Get { number: 7, .. })));
+        assert!((0..100).all(|_| of_sending.try_recv().is_ok_and(|command| command == publish())));
+    }
+}

@@ -13,7 +13,7 @@
 //!   is away.
 //! - A call that must not run twice runs at most once on each node, though it is sent again while its answer is missing.
 //! - Orders, of which clients cause as many as they like, leave at least half of the room to what somebody waits for, and no client takes
-//!   the room of the others' orders.
+//!   the room of the others' orders, or of the orders that end sessions.
 //! - A node is called if it has said within seconds that it is there. A node for which nobody listens is gone, and is not waited for.
 
 mod message;
@@ -224,19 +224,20 @@ impl RemoteCalls {
 
     /// Calls other nodes. Returns the number of the call, which [`RemoteCallOutput::Done`] names.
     pub fn call(&mut self, now_ms: u64, callee: Callee, kind: CallKind, content: Bytes) -> u64 {
-        self.begin(now_ms, callee, (kind, None), content)
+        self.begin(now_ms, callee, (kind, None, Urgency::Common), content)
     }
 
-    /// Calls all other nodes with an order that this owner has caused. None: the program.
-    pub fn order(&mut self, now_ms: u64, owner: Option<SessionOwner>, content: Bytes) {
-        self.begin(now_ms, Callee::All, (CallKind::Order, owner), content);
+    /// Calls all other nodes with an order that this owner has caused. None: the program. An urgent one, such as the end of the owner's own
+    /// sessions, finds room beside all his others.
+    pub fn order(&mut self, now_ms: u64, (owner, urgency): (Option<SessionOwner>, Urgency), content: Bytes) {
+        self.begin(now_ms, Callee::All, (CallKind::Order, owner, urgency), content);
     }
 
     fn begin(
         &mut self,
         now_ms: u64,
         callee: Callee,
-        (kind, owner): (CallKind, Option<SessionOwner>),
+        (kind, owner, urgency): (CallKind, Option<SessionOwner>, Urgency),
         content: Bytes,
     ) -> u64 {
         self.last_call += 1;
@@ -248,7 +249,8 @@ impl RemoteCalls {
         };
         self.counts.called += u64::from(!nodes.is_empty());
         let amount = Amount::one(content.len() + ENTRY_BYTES);
-        let is_full = !self.has_room(kind, owner, amount) || content.len() + HEAD_BYTES > self.body_bytes_max;
+        let is_full =
+            !self.has_room(kind, (owner, urgency), amount) || content.len() + HEAD_BYTES > self.body_bytes_max;
         let answers = Answers { nodes: nodes.len(), answers: Vec::new() };
         if nodes.is_empty() || is_full || !self.is_connected {
             self.counts.refused += u64::from(is_full && self.is_connected && !nodes.is_empty());
@@ -256,8 +258,7 @@ impl RemoteCalls {
             return call;
         }
         let share = self.shares.take_regardless(kind, None, amount, Urgency::Common);
-        let order =
-            (kind == CallKind::Order).then(|| self.orders.take_regardless(owner, None, amount, Urgency::Common));
+        let order = (kind == CallKind::Order).then(|| self.orders.take_regardless(owner, None, amount, urgency));
         let missing = nodes.iter().map(|node| (*node, Missing { due_ms: Some(now_ms), absences: 0 })).collect();
         let until_ms = now_ms + self.settings.wait_ms;
         self.waiting.insert(call, Waiting { content, kind, share, order, missing, answers, until_ms });
@@ -265,8 +266,8 @@ impl RemoteCalls {
         call
     }
 
-    /// True if one more call may wait. Orders may have as much as is free, and so half, which their owners share.
-    fn has_room(&self, kind: CallKind, owner: Option<SessionOwner>, amount: Amount) -> bool {
+    /// True if one more call may wait. Orders may have as much as is free, and so half, which their owners share. A part of it is for urgent ones.
+    fn has_room(&self, kind: CallKind, (owner, urgency): (Option<SessionOwner>, Urgency), amount: Amount) -> bool {
         let RemoteCallsSettings { calls_max, bytes_max, .. } = self.settings;
         let used = self.shares.used();
         if used.count >= calls_max || used.bytes + amount.bytes > bytes_max {
@@ -275,10 +276,10 @@ impl RemoteCalls {
         let budget = Budget::new(calls_max, bytes_max).with_alpha(1);
         // As much as all orders may have.
         let part = |max: usize| (max.saturating_mul(7) / 16).max(1);
-        let of_orders = Budget::new(part(calls_max), part(bytes_max));
+        let of_orders = Budget::new(part(calls_max), part(bytes_max)).with_urgent();
         kind != CallKind::Order
             || (self.shares.admit(&budget, &kind, None, amount, Urgency::Common).is_ok()
-                && self.orders.admit(&of_orders, &owner, None, amount, Urgency::Common).is_ok())
+                && self.orders.admit(&of_orders, &owner, None, amount, urgency).is_ok())
     }
 
     /// Answers a call of another node.

@@ -310,12 +310,32 @@ fn the_orders_of_one_client_leave_room_for_those_of_others() {
     cluster.members[1].holds = true;
     let (now_ms, calls) = (cluster.now_ms, &mut cluster.members[0].calls);
     let mut waiting = |owner: u64| {
-        calls.order(now_ms, Some(SessionOwner::of(owner)), Bytes::from_static(b"a"));
+        calls.order(now_ms, (Some(SessionOwner::of(owner)), Urgency::Common), Bytes::from_static(b"a"));
         calls.counts().waiting
     };
     let of_one = (0..50).map(|_| waiting(1)).max();
     assert_eq!(of_one, Some(2), "of eight, three are for orders");
     assert_eq!((waiting(2), waiting(1)), (3, 3), "another one finds room");
+}
+
+#[test]
+fn the_orders_of_a_client_do_not_delay_his_end_nor_that_of_others() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.members[1].holds = true;
+    let (now_ms, calls) = (cluster.now_ms, &mut cluster.members[0].calls);
+    (calls.settings.calls_max, calls.settings.bytes_max) = (64, 1 << 20);
+    let mut orders = |owner: u64, urgency: Urgency, count: usize| {
+        let before = calls.counts().waiting;
+        (0..count).for_each(|_| {
+            calls.order(now_ms, (Some(SessionOwner::of(owner)), urgency), Bytes::from_static(b"a"));
+        });
+        calls.counts().waiting - before
+    };
+    assert!((15..28).contains(&orders(1, Urgency::Common, 100)), "of 28 that are for orders");
+    assert_eq!((orders(1, Urgency::Common, 1), orders(1, Urgency::Urgent, 1)), (0, 1));
+    (2..50).for_each(|owner| _ = orders(owner, Urgency::Common, 10));
+    assert_eq!(orders(50, Urgency::Common, 1), 0, "all have their part");
+    assert_eq!(orders(50, Urgency::Urgent, 1), 1);
 }
 
 #[test]

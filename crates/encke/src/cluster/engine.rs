@@ -13,14 +13,15 @@ pub use encke_cluster::{
 ///
 /// The contract:
 ///
-/// - It runs commands in their order, and reports by [`EngineEvents`].
+/// - It runs commands in their order, and reports by [`EngineEvents`]. Those about keys and journals have an order among
+///   themselves, and do not wait for others: they carry leases and heartbeats.
 /// - An envelope comes at most once for each subscription that matches its subject. Envelopes of one node on one subject come in the
 ///   order in which the node sent them.
 /// - While its connection is away it takes no commands: the node sends none between [`EngineEvent::Disconnected`] and the next
 ///   [`EngineEvent::Connected`]. Those on their way run later, or are lost. With `Connected` it has all its subscriptions
 ///   again.
-/// - What older subscriptions have brought is reported before what newer ones bring: an envelope that two of them bring, by the
-///   older one first. So the order holds while a wide subscription replaces a narrow one. The node drops the second copy.
+/// - An envelope that two subscriptions bring is reported by the older one first, behind all that the older one has brought
+///   before. So the order holds while a wide subscription replaces a narrow one. The node drops the second copy.
 /// - [`EngineCommand::Confirm`] is answered after a round trip to the engine: who publishes from then on finds the subscriptions.
 /// - It does not report envelopes that this node has sent.
 /// - Each [`EngineCommand::Request`] is answered once, by an answer or a failure; so is each command about a key or a journal.

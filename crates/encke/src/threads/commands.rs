@@ -8,7 +8,7 @@ use encke_cluster::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
     RevocationOutput, Revocations, UserEnd,
 };
-use encke_core::{Elsewhere, Id, Now, SessionOwner};
+use encke_core::{Elsewhere, Id, Now, SessionOwner, Urgency};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
@@ -71,6 +71,9 @@ impl NodeCommands {
     /// [`NodeCommand::Disconnect`].
     pub(super) fn act(&mut self, now_ms: u64, (action, mark): (Elsewhere, u64), owner: Option<SessionOwner>) {
         let session = |id: Id| Target::Session(id.as_str().into());
+        // One who floods causes orders himself, and they must not delay his end.
+        let ends = matches!(action, Elsewhere::Disconnect(_) | Elsewhere::DisconnectUser(_));
+        let urgency = if ends { Urgency::Urgent } else { Urgency::Common };
         let command = match action {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
             Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id), names_id: false, mark: 0 },
@@ -82,7 +85,7 @@ impl NodeCommands {
                 NodeCommand::Disconnect { to: Target::User(user), names_id: false, mark }
             }
         };
-        self.calls.order(now_ms, owner, command.write());
+        self.calls.order(now_ms, (owner, urgency), command.write());
     }
 
     /// Answers a call of another node.
