@@ -138,7 +138,7 @@ impl NodeRings<'_> {
     fn apply(&mut self, entry: &ClusterEntry, ms: u64, is_live: bool, token: Option<PublishToken>) {
         let channel = &*entry.submission.channel;
         match &entry.submission.content {
-            Content::Clear => self.clear(channel, entry.first, token),
+            Content::Clear => self.clear_channel(channel, entry.first, token),
             Content::Publications { side, except, messages, frames } => {
                 let Some(lineage) = self.histories().lineage_of(channel) else { return };
                 let stamp = Stamp { now: Now { ms, wall_ms: entry.wall_ms }, side: *side, except: *except };
@@ -152,7 +152,7 @@ impl NodeRings<'_> {
         }
     }
 
-    fn clear(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {
+    fn clear_channel(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {
         let removed = self.histories().clear_below(channel, offset, self.now.ms);
         if let Some(token) = token {
             self.shards.send(token.shard.into(), ShardMessage::Report(Report::Cleared(token.number, removed)));
@@ -163,6 +163,10 @@ impl NodeRings<'_> {
 impl Rings for NodeRings<'_> {
     fn begin(&mut self, partition: usize, lineage: Lineage) {
         self.histories().begin_partition(partition, lineage);
+    }
+
+    fn clear(&mut self, partition: usize) {
+        self.histories().clear_partition(partition);
     }
 
     fn next_of(&mut self, channel: &str) -> u64 {

@@ -34,6 +34,9 @@ pub trait Rings {
     /// none.
     fn begin(&mut self, partition: usize, lineage: Lineage);
 
+    /// Removes the rings of a partition: what they have is not all that was before what comes now.
+    fn clear(&mut self, partition: usize);
+
     /// The offset of the next message of a channel, in its ring or in a new one.
     fn next_of(&mut self, channel: &str) -> u64;
 

@@ -114,6 +114,16 @@ impl Histories {
         }
     }
 
+    /// Removes all rings of a partition. New ones begin above them.
+    pub fn clear_partition(&self, partition: usize) {
+        for owned in &self.owners {
+            let mut owned = owned.lock();
+            let of_partition = owned.rings.iter().filter(|(_, ring)| partition_of(ring.name()) == partition);
+            let slots: Vec<usize> = of_partition.map(|(slot, _)| slot).collect();
+            slots.into_iter().for_each(|slot| owned.remove(slot as u32));
+        }
+    }
+
     /// The lineage of a channel, if its partition has begun.
     pub fn lineage_of(&self, channel: &str) -> Option<Lineage> {
         self.owners.get(self.owner(channel))?.lock().lineages.as_ref()?.of(channel)
@@ -377,6 +387,17 @@ mod tests {
             BeginRestore::Begun(found) => assert_eq!(found.map(|gap| (gap.from, gap.position.first)), gap),
             BeginRestore::NoRoom => panic!("there is room"),
         }
+    }
+
+    #[test]
+    fn rings_that_are_cleared_begin_above_their_offsets_or_at_those_of_messages() {
+        let histories = histories();
+        append(&histories, "/a", 150, &["1", "2"]);
+        histories.clear_partition(partition_of("/a"));
+        assert!(!histories.has("/a"));
+        assert_eq!(histories.next_of("/a", 0), 152);
+        append(&histories, "/a", 160, &["3"]);
+        assert_eq!(ring(&histories, "/a"), (160, vec![message(160, "3")], 161));
     }
 
     #[test]

@@ -169,6 +169,10 @@ impl Journal {
                     // It may have lost what it had.
                     self.stored = log.committed();
                 }
+                if is_open && log.from(self.stored + 1).is_none() {
+                    // The engine has lost what this node has not any more: whoever reads it begins behind that.
+                    self.stored = log.committed();
+                }
                 if !is_open || log.last() > self.stored {
                     self.append(cx, log, last);
                 }

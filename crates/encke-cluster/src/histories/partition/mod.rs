@@ -275,6 +275,9 @@ impl Partition {
             self.log = Log::default();
             if std::mem::take(&mut self.is_young) {
                 cx.rings.begin(self.number.into(), claim.lineage);
+                // What it has read of another node before is not all.
+                cx.rings.clear(self.number.into());
+                self.has_some = false;
             }
         } else if is_rebuilt || !claim.has(cx.own()) {
             // The new owner, or the journal, may not have them.

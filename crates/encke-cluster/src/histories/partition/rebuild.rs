@@ -39,14 +39,20 @@ impl Partition {
     fn take_value(&mut self, cx: &mut Context<'_>, value: Value) {
         let Value { age_ms, floor, sources, first, entries, committed } = value;
         self.lineage.into_iter().for_each(|lineage| cx.rings.raise_floor(self.number.into(), lineage, floor));
-        if first > self.log.last() + 1 && self.has_some {
-            // The engine has dropped what was between.
+        let has_gap = first > self.log.last() + 1;
+        if has_gap && self.has_some && self.is_live {
+            // The engine has dropped what was between, and subscribers of this node do not know that.
             return self.lose_journal();
         }
-        if first > self.log.last() + 1 || (first <= self.log.committed() && !self.has_some) {
-            // The journal begins here: older values are gone. What came before it is of an owner that others took for gone.
+        if has_gap || (first <= self.log.committed() && !self.has_some) {
+            // The journal begins here: older values are gone, or some between. What came before it is of an owner that others took for gone.
+            let sources = if sources.is_empty() { self.log.sources() } else { sources };
             self.log = Log::at(first - 1, &sources);
+            self.came_ms.clear();
             self.settle_done(cx);
+            if std::mem::take(&mut self.has_some) {
+                cx.rings.clear(self.number.into());
+            }
         }
         #[cfg(test)]
         if cx.is_broken(Sabotage::DropsAtFirstValue) {

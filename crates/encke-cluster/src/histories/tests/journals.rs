@@ -35,6 +35,13 @@ impl Journals {
         self.were_lost = true;
     }
 
+    /// Each loses this value.
+    pub(super) fn lose_one(&mut self, index: usize) {
+        for values in self.values.values_mut().filter(|values| index < values.len()) {
+            values.remove(index);
+        }
+    }
+
     /// Each takes one more value until then, in milliseconds: the engine is nearly full.
     pub(super) fn fill(&mut self, until_ms: u64) {
         self.full = (until_ms, BTreeSet::new());

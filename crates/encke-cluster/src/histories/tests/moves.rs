@@ -4,6 +4,7 @@ use encke_core::history::partition_of;
 use encke_core::{PublishToken, SessionOwner, Side};
 
 use super::faults::channels;
+use super::journals::Journals;
 use super::model::Cluster;
 use crate::envelope::tests::frame_of;
 use crate::histories::entry::NodeId;
@@ -111,6 +112,28 @@ fn nobody_who_has_the_messages_is_left_so_epochs_begin_again() {
     cluster.pass(200);
     assert_eq!(texts(&cluster, &channel).len(), 5);
     assert_ne!(cluster.members[node].rings.seed_of(&channel), seed);
+}
+
+#[test]
+fn a_journal_with_a_gap_gives_what_stands_behind_it_in_the_same_epoch() {
+    let mut cluster = Cluster::of(3, 1, None, Journals::used(0));
+    cluster.settle();
+    let channel = channels().remove(0);
+    for _ in 0..6 {
+        publish(&mut cluster, &channel, 1);
+        cluster.pass(200);
+    }
+    let (seed, before) = (cluster.members[0].rings.seed_of(&channel), texts(&cluster, &channel));
+    (0..3).for_each(|node| cluster.kill(node));
+    // The values are that of the owner without entries, and one for each message.
+    cluster.journals.lose_one(3);
+    let node = cluster.join();
+    cluster.settle();
+    assert_eq!(cluster.members[node].rings.seed_of(&channel), seed);
+    assert_eq!(texts(&cluster, &channel), before[3..]);
+    publish(&mut cluster, &channel, 2);
+    cluster.pass(500);
+    assert_eq!(texts(&cluster, &channel).len(), 5);
 }
 
 #[test]

@@ -160,6 +160,11 @@ impl Rings for ModelRings {
         self.rings.retain(|channel, ring| partition_of(channel) != partition || ring.seed == lineage.seed);
     }
 
+    fn clear(&mut self, partition: usize) {
+        self.floor = self.floor(partition);
+        self.rings.retain(|channel, _| partition_of(channel) != partition);
+    }
+
     fn next_of(&mut self, channel: &str) -> u64 {
         let first = self.lineages.get(&partition_of(channel)).expect("the owner has begun").first.max(self.floor);
         self.rings.get(channel).map_or(first, |ring| ring.next)
