@@ -275,7 +275,7 @@ impl Partition {
             self.log = Log::default();
             if std::mem::take(&mut self.is_young) {
                 cx.rings.begin(self.number.into(), claim.lineage);
-                // What it has read of another node before is not all.
+                // That which it has read of another node before is not all.
                 cx.rings.clear(self.number.into());
                 self.has_some = false;
             }

@@ -7,11 +7,11 @@ use schemars::{Schema, SchemaGenerator};
 
 use super::call::{Answer, Call};
 use super::problem::Problem;
+use super::session_store::{SessionStoreInfo, Upkeep};
 use super::types::{
     AttributesVersion, ChannelList, Deliver, Disconnect, Ended, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX,
     OneSession, PresenceList, Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken,
-    SessionAttributes, SessionList, SessionStoreInfo, SetAttribute, SetTerms, Subscription, Upkeep, channel,
-    channel_or_pattern,
+    SessionAttributes, SessionList, SetAttribute, SetTerms, Subscription, channel, channel_or_pattern,
 };
 use super::{added, attributes, channels, info, publish, session_store, sessions};
 use crate::added_operation::ApiOperation;

@@ -1,16 +1,47 @@
-//! The store of a cluster's sessions.
+//! The store of a cluster's sessions: its operations and their responses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use encke_cluster::KeyFailure;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cluster::link::{Link, StoreReport, StoreTask};
 use crate::cluster::store_numbers::StoreNumbers;
 
 use super::call::{Answer, Call, going_away};
 use super::problem::{Kind, Problem};
-use super::types::{SessionStoreInfo, Upkeep};
+
+/// The store of a cluster's sessions.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionStoreInfo<'a> {
+    /// The store with its address.
+    pub(super) store: &'a str,
+    /// The number of sessions that nodes have, or had when they ended without notice.
+    pub(super) valid: u64,
+    /// The number of sessions that have ended and are not deleted yet.
+    pub(super) invalid: u64,
+    /// Sessions that this node has written since its start.
+    pub(super) written: u64,
+    /// Writes of this node that were refused, because another write came first.
+    pub(super) conflicts: u64,
+    /// Reads and writes of this node that have failed. They are tried again.
+    pub(super) failed: u64,
+    /// Scavenges of this node.
+    pub(super) scavenges: u64,
+    /// Sessions that they have ended.
+    pub(super) scavenged: u64,
+    /// Sessions that this node has deleted.
+    pub(super) purged: u64,
+}
+
+/// The outcome of a scavenge or a purge.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Upkeep {
+    /// The number of sessions that were ended, or deleted.
+    pub(super) sessions: u64,
+}
 
 pub(super) async fn info(call: &Call<'_>) -> Result<Answer, Problem> {
     let (link, numbers) = store_of(call)?;

@@ -424,36 +424,6 @@ pub(super) struct Info {
     pub(super) durable: bool,
 }
 
-/// The store of a cluster's sessions.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct SessionStoreInfo<'a> {
-    /// The store with its address.
-    pub(super) store: &'a str,
-    /// The number of sessions that nodes have, or had when they ended without notice.
-    pub(super) valid: u64,
-    /// The number of sessions that have ended and are not deleted yet.
-    pub(super) invalid: u64,
-    /// Sessions that this node has written since its start.
-    pub(super) written: u64,
-    /// Writes of this node that were refused, because another write came first.
-    pub(super) conflicts: u64,
-    /// Reads and writes of this node that have failed. They are tried again.
-    pub(super) failed: u64,
-    /// Scavenges of this node.
-    pub(super) scavenges: u64,
-    /// Sessions that they have ended.
-    pub(super) scavenged: u64,
-    /// Sessions that this node has deleted.
-    pub(super) purged: u64,
-}
-
-/// The outcome of a scavenge or a purge.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct Upkeep {
-    /// The number of sessions that were ended, or deleted.
-    pub(super) sessions: u64,
-}
-
 /// Reads an optional field that, if it is there, has a value: `null` is refused.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
