@@ -4,7 +4,7 @@
 //! one, the server sends an envelope by the old one only, and the next one by both: even after the new one is confirmed, as
 //! another connection of the server may still be sending. The client puts both copies into their queues before it is read again.
 //! So all that is there is read at once, in a *batch*: of older subscriptions first. No envelope overtakes one before it, and none waits for more than
-//! the batch before its own, however much comes by another subscription.
+//! the batch before its own, however much comes by another subscription. Nothing comes while a batch is read: the client's tasks are on the same thread.
 //!
 //! Subscriptions that bring requests are a class apart, which goes first: the nodes ask each other there if they are alive. They have no order with envelopes.
 //!
