@@ -252,6 +252,10 @@ impl Rings for NodeRings<'_> {
         self.histories().raise_floor_in(partition, lineage, floor);
     }
 
+    fn leap(&mut self, partition: usize, lineage: Lineage, next: u64) {
+        self.histories().leap_in(partition, lineage, next);
+    }
+
     fn has_room(&self, partition: usize) -> bool {
         self.shards.shared().mailbox.has_room_for_part(partition)
     }

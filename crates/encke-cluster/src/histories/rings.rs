@@ -60,6 +60,9 @@ pub trait Rings {
     /// New rings of a partition begin at this offset or above it, in this lineage.
     fn raise_floor(&mut self, partition: usize, lineage: Lineage, floor: u64);
 
+    /// The next message of each ring of a partition gets this offset or a higher one, in this lineage.
+    fn leap(&mut self, partition: usize, lineage: Lineage, next: u64);
+
     /// True if there is room for more that is committed in a partition.
     fn has_room(&self, partition: usize) -> bool;
 }

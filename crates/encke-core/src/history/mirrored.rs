@@ -191,6 +191,20 @@ impl Histories {
         }
     }
 
+    /// Makes the next message of each ring of a partition, and new rings, have this offset or a higher one, in this lineage.
+    pub fn leap_in(&self, partition: usize, lineage: Lineage, next: u64) {
+        self.raise_floor_in(partition, lineage, next);
+        for owned in &self.owners {
+            let mut owned = owned.lock();
+            let is_of =
+                |ring: &Ring| partition_of(ring.name()) == partition && lineage.epoch_of(ring.name()) == **ring.epoch();
+            let slots = owned.rings.iter().filter(|(_, ring)| is_of(ring)).map(|(slot, _)| slot);
+            for slot in slots.collect::<Vec<_>>() {
+                owned.rings.get_mut(slot).into_iter().for_each(|ring| ring.leap_to(next));
+            }
+        }
+    }
+
     /// An offset above all offsets of removed rings of a partition, in its lineage.
     pub fn floor_in(&self, partition: usize) -> u64 {
         let floor = |owner: usize| {
@@ -306,6 +320,22 @@ mod tests {
 
     fn message(offset: u64, text: &str) -> (u64, String) {
         (offset, text.to_string())
+    }
+
+    #[test]
+    fn a_partition_that_leaps_goes_on_at_higher_offsets_in_its_rings_and_in_new_ones() {
+        let histories = histories();
+        append(&histories, "/a", 100, &["x"]);
+        let partition = partition_of("/a");
+        let name = |is_there: bool| {
+            let names = (0..).map(|number| format!("/new/{number}"));
+            names.into_iter().find(|name| (partition_of(name) == partition) == is_there).expect("a name")
+        };
+        histories.leap_in(partition, LINEAGE, 500);
+        assert_eq!([histories.next_of("/a", 0), histories.next_of(&name(true), 0)], [500, 500]);
+        assert_eq!(histories.next_of(&name(false), 0), LINEAGE.first);
+        let (oldest, messages, next) = ring(&histories, "/a");
+        assert_eq!((oldest, messages.len(), next), (100, 1, 500));
     }
 
     #[test]

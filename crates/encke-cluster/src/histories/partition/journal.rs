@@ -7,6 +7,9 @@
 //! nothing behind theirs. What it has added before was not committed, and the next owner writes its own entries with the same numbers behind
 //! it: the later ones hold.
 //!
+//! The engine may lose the last values, if its machine loses power. Nobody can know that, so offsets leap when the journal was read: those of lost
+//! messages are not given again.
+//!
 //! ```text
 //!   value: floor 8 · count of sources 2 · source 8 and sequence 8, for each · message with the entries
 //! ```
@@ -14,9 +17,11 @@
 use std::collections::VecDeque;
 
 use bayeux::Limits;
+use encke_core::history::first_offset;
 
 use super::log::Log;
 use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
+use crate::histories::claim::Claim;
 use crate::histories::context::Context;
 use crate::histories::entry::{Entry, NodeId, Term};
 use crate::histories::message::{Body, Message, SOURCE_BYTES};
@@ -52,6 +57,8 @@ struct Reading {
     has_any: bool,
     /// True if a later owner has added values.
     is_overtaken: bool,
+    /// An offset above all that were given in this lineage, those of values that the engine may have lost among them.
+    leap: u64,
     /// The time since when the journal has not what it should have, in milliseconds.
     lost_ms: Option<u64>,
     end: End,
@@ -96,17 +103,19 @@ pub(crate) struct Value {
 pub(crate) enum Next {
     /// Add the entries of this value to the log.
     Value(Value),
-    /// All entries of the log are committed, and there are no others.
-    End,
+    /// All entries of the log are committed, and there are no others. Further messages get this offset or a higher one.
+    End(u64),
     /// Wait.
     Nothing,
 }
 
 impl Journal {
     /// The journal of a new term. `is_read`: the log is what the journal has.
-    pub(crate) fn new(partition: u16, term: Term, log: &Log, is_read: bool) -> Journal {
-        let state = if is_read { State::Reading(Reading::default()) } else { State::Unknown };
-        Journal { partition, term, stored: log.committed(), state, sent: None, due_ms: 0 }
+    pub(crate) fn new(partition: u16, claim: &Claim, log: &Log, is_read: bool) -> Journal {
+        let leap = after(claim.lineage.first, 2 * APART_MS);
+        let reading = Reading { leap, ..Reading::default() };
+        let state = if is_read { State::Reading(reading) } else { State::Unknown };
+        Journal { partition, term: claim.term(), stored: log.committed(), state, sent: None, due_ms: 0 }
     }
 
     /// The number up to which it has the log for certain.
@@ -140,10 +149,10 @@ impl Journal {
         if let Some(value) = reading.values.pop_front() {
             return Next::Value(value);
         }
-        let End::Written(last) = reading.end else { return Next::Nothing };
+        let (End::Written(last), leap) = (reading.end, reading.leap) else { return Next::Nothing };
         self.stored = log.last();
         self.state = State::Known { last, is_open: true };
-        Next::End
+        Next::End(leap)
     }
 
     /// Sends the next command, if it is time. `is_certain`: no other node can own the partition, as far as this one knows.
@@ -159,6 +168,7 @@ impl Journal {
             State::Reading(Reading { end: End::Seen, last, .. }) => {
                 let last = *last;
                 self.stored = log.last();
+                self.leap(first_offset(cx.now.wall_ms + APART_MS));
                 self.append(cx, log, last);
             }
             State::Reading(_) => {}
@@ -177,6 +187,13 @@ impl Journal {
                     self.append(cx, log, last);
                 }
             }
+        }
+    }
+
+    /// Further messages get this offset or a higher one, when the journal is read.
+    fn leap(&mut self, next: u64) {
+        if let State::Reading(reading) = &mut self.state {
+            reading.leap = reading.leap.max(next);
         }
     }
 
@@ -199,7 +216,10 @@ impl Journal {
         let until = Some(self.stored + entries.len() as u64);
         let body = Body::Log { first, entries, committed: log.committed() };
         let message = Message { from: cx.own(), partition: self.partition, term: self.term, body };
-        let floor = cx.rings.floor(self.partition.into());
+        let leap = if let State::Reading(reading) = &self.state { reading.leap } else { 0 };
+        // Whoever reads the first value of an owner knows its clock.
+        let first = if is_open { 0 } else { first_offset(cx.now.wall_ms) };
+        let floor = cx.rings.floor(self.partition.into()).max(leap).max(first);
         let value = [head(floor, &sources), message.write()].concat();
         let number = cx.wire.append(self.partition, value.into(), after);
         self.sent = Some(Sent { number, until });
@@ -268,8 +288,9 @@ impl Reading {
             self.is_overtaken |= message_of(value, names).is_some_and(|message| message.term.is_later_than(of.1));
             match Value::read(value, of, names) {
                 Some(Some(value)) => {
-                    self.has_any = true;
-                    self.values.push_back(Value { age_ms: *age_ms, ..value });
+                    let value = Value { age_ms: *age_ms, ..value };
+                    (self.has_any, self.leap) = (true, self.leap.max(value.leap()));
+                    self.values.push_back(value);
                 }
                 Some(None) => {}
                 None => rejected += 1,
@@ -291,6 +312,13 @@ impl Reading {
 }
 
 impl Value {
+    /// An offset above all that were given up to now, if this was the last value before others that are lost.
+    fn leap(&self) -> u64 {
+        let above = |entry: &Entry| first_offset(entry.wall_ms).max(entry.first + entry.submission.messages());
+        let known = self.entries.iter().map(above).max().unwrap_or(0).max(self.floor);
+        after(known, self.age_ms + 2 * APART_MS)
+    }
+
     /// Reads a value; `Some(None)` if it is one of another log of this partition. None if it is none.
     fn read(value: &[u8], (number, term): (u16, Term), names: &Limits) -> Option<Option<Value>> {
         let (floor, sources, message) = split(value)?;
@@ -302,6 +330,11 @@ impl Value {
         let value = Value { age_ms: 0, floor, sources: sources.collect(), first, entries, committed };
         (partition == number && first > 0).then(|| (of.seed == term.seed).then_some(value))
     }
+}
+
+/// An offset that is not reached so many milliseconds after this one: offsets grow no faster than the time from which new rings take theirs.
+fn after(offset: u64, ms: u64) -> u64 {
+    offset.saturating_add(first_offset(ms)).min(first_offset(u64::MAX))
 }
 
 /// The message of a value.
@@ -339,6 +372,9 @@ fn split(value: &[u8]) -> Option<(u64, &[Source], &[u8])> {
     Some((u64::from_le_bytes(*floor), sources, message))
 }
 
+/// The most by which the clocks of nodes and of the engine differ, in milliseconds. A leap by the clock of a node is lower than one by what any
+/// value tells, so it is not repeated when that node's values are lost, too.
+const APART_MS: u64 = 2 * 3_600_000;
 /// The time before a failed command is sent again, in milliseconds.
 const RETRY_MS: u64 = 300;
 /// The same where another value was the last one.

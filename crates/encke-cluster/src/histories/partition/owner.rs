@@ -63,7 +63,7 @@ impl Owner {
         let follower = Follower { at_ms: now_ms, behind_ms, ..Follower::default() };
         let followers = claim.nodes().filter(|node| *node != own).map(|node| (node, follower)).collect();
         let term = claim.term();
-        let journal = cx.wire.has_journal.then(|| Journal::new(partition, term, log, is_read));
+        let journal = cx.wire.has_journal.then(|| Journal::new(partition, claim, log, is_read));
         let (sent, notified) = (log.last(), log.committed());
         // Later messages follow those that are not in the rings yet.
         let staged = log.from(log.committed() + 1).into_iter().flatten();
@@ -165,6 +165,8 @@ impl Owner {
     /// The log is what the journal has.
     pub(crate) fn has_read(&mut self, log: &Log) {
         (self.sent, self.notified) = (log.last(), log.committed());
+        // The rings have them all, and have leapt.
+        self.offsets = HashMap::default();
     }
 
     /// Forgets followers that are gone.

@@ -17,8 +17,9 @@ impl Partition {
             let next = journal.map_or(Next::Nothing, |journal| journal.next(&self.log));
             match next {
                 Next::Value(value) => self.take_value(cx, value),
-                Next::End => {
+                Next::End(leap) => {
                     self.replay(cx, self.log.last());
+                    self.lineage.into_iter().for_each(|lineage| cx.rings.leap(self.number.into(), lineage, leap));
                     self.known_from = self.log.committed();
                     self.reads += 1;
                     if let Role::Owner(owner) = &mut self.role {

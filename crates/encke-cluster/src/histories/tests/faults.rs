@@ -109,6 +109,8 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
         cluster.lose_keys();
     } else if chance < kills + pauses + cuts + losses + ends {
         alive.iter().for_each(|node| cluster.kill(*node));
+        let lost = if cluster.journals.lose_ends { cluster.dice.random(4) } else { 0 };
+        (0..lost).for_each(|_| cluster.journals.lose_last());
         (0..NODES).for_each(|_| _ = cluster.join());
     } else if chance < kills + pauses + cuts + losses + ends + restores {
         let savings = 1 + cluster.dice.random(10) as usize;
@@ -246,6 +248,16 @@ fn journals_that_drop_their_oldest_values_or_are_lost_break_no_promise() {
     for seed in 0..MANY {
         run_on(Cluster::of(NODES, seed, None, Journals::used(4)), BAD_ENGINE, disruptions);
         run_on(Cluster::of(NODES, seed, None, Journals::used(0)), BAD_ENGINE, disruptions);
+    }
+}
+
+#[test]
+fn journals_that_lose_their_last_values_give_no_offset_twice() {
+    let disruptions = Disruptions { kills: 4, pauses: 4, cuts: 4, ends: 12, ..Disruptions::default() };
+    for seed in 0..MANY {
+        let mut cluster = Cluster::of(NODES, seed, None, Journals::used(0));
+        cluster.journals.lose_ends = true;
+        run_on(cluster, Faults::default(), disruptions);
     }
 }
 

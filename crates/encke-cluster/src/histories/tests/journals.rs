@@ -19,6 +19,8 @@ pub(super) struct Journals {
     values: BTreeMap<String, Vec<Stored>>,
     revision: u64,
     were_lost: bool,
+    /// True if the last values are lost when all nodes are killed.
+    pub(super) lose_ends: bool,
     /// The time until which each takes one value at most, in milliseconds, and those that have.
     full: (u64, BTreeSet<String>),
 }
@@ -42,6 +44,12 @@ impl Journals {
         }
     }
 
+    /// Each loses its last value, but for the only ones.
+    pub(super) fn lose_last(&mut self) {
+        let with_others = self.values.values_mut().filter(|values| values.len() > 1);
+        with_others.for_each(|values| _ = values.pop());
+    }
+
     /// Each takes one more value until then, in milliseconds: the engine is nearly full.
     pub(super) fn fill(&mut self, until_ms: u64) {
         self.full = (until_ms, BTreeSet::new());
@@ -49,7 +57,7 @@ impl Journals {
 
     /// True if the oldest values may be gone.
     pub(super) fn have_gaps(&self) -> bool {
-        self.values_max > 0 || self.were_lost
+        self.values_max > 0 || self.were_lost || self.lose_ends
     }
 
     pub(super) fn append(&mut self, now_ms: u64, journal: &str, value: Bytes, after: u64) -> KeyReply {

@@ -136,6 +136,33 @@ fn a_journal_with_a_gap_gives_what_stands_behind_it_in_the_same_epoch() {
     assert_eq!(texts(&cluster, &channel).len(), 5);
 }
 
+// The machine of the engine has lost power. Nobody can know of the lost messages, so their offsets are not given again.
+#[test]
+fn offsets_of_messages_that_a_journal_has_lost_at_its_end_are_not_given_again() {
+    let mut cluster = Cluster::of(1, 1, None, Journals::used(0));
+    cluster.settle();
+    let channel = channels().remove(0);
+    let (mut node, mut highest, mut messages) = (0, None, 0);
+    let seed = cluster.members[node].rings.seed_of(&channel);
+    for lost in [3, 1, 2] {
+        for _ in 0..4 {
+            publish(&mut cluster, &channel, 1);
+            cluster.pass(200);
+            messages += 1;
+            let last = cluster.members[node].rings.last_offset(&channel);
+            assert!(last > highest, "{last:?} comes after {highest:?}");
+            highest = last;
+        }
+        cluster.kill(node);
+        (0..lost).for_each(|_| cluster.journals.lose_last());
+        node = cluster.join();
+        cluster.settle();
+        messages -= lost;
+        let rings = &cluster.members[node].rings;
+        assert_eq!((rings.seed_of(&channel), texts(&cluster, &channel).len()), (seed, messages));
+    }
+}
+
 #[test]
 fn a_rolling_restart_loses_nothing() {
     let (mut cluster, channel) = cluster();

@@ -100,6 +100,11 @@ impl ModelRings {
         self.rings.get(channel).map(|ring| ring.messages.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The offset of the last message of a channel.
+    pub(super) fn last_offset(&self, channel: &str) -> Option<u64> {
+        self.rings.get(channel)?.messages.last_key_value().map(|(offset, _)| *offset)
+    }
+
     /// The messages of a channel that came before this time, in milliseconds.
     pub(super) fn texts_before(&self, channel: &str, ms: u64) -> Vec<String> {
         let Some(ring) = self.rings.get(channel) else { return Vec::new() };
@@ -189,7 +194,7 @@ impl Rings for ModelRings {
         let mut rings = self.rings.iter().filter(|(channel, _)| partition_of(channel) == partition).skip(skipped);
         let Some((channel, ring)) = rings.next() else { return Copied { floor: self.floor, ..Copied::default() } };
         let messages = ring.messages.iter().map(|(offset, text)| format!("{offset}\t{text}"));
-        let lines: Vec<String> = std::iter::once(channel.clone()).chain(messages).collect();
+        let lines: Vec<String> = std::iter::once(format!("{channel}\t{}", ring.next)).chain(messages).collect();
         let next = Cursor { owner: 0, slot: skipped as u64 + 1, offset: 0 };
         Copied { records: vec![lines.join("\n").into()], next: rings.next().map(|_| next), floor: self.floor }
     }
@@ -197,16 +202,25 @@ impl Rings for ModelRings {
     fn restore(&mut self, lineage: Lineage, record: &Bytes, is_live: bool) {
         let record = str::from_utf8(record).expect("a text");
         let mut lines = record.lines();
-        let channel = lines.next().expect("a channel");
+        let head = lines.next().and_then(|head| head.split_once('\t'));
+        let (channel, next) = head.expect("a channel and the next offset");
         for line in lines {
             let (offset, text) = line.split_once('\t').expect("an offset");
             // The clocks of nodes say nothing of it.
             self.apply((lineage.seed, 0), channel, offset.parse().expect("a number"), text, is_live);
         }
+        let ring = self.rings.get_mut(channel).filter(|ring| ring.seed == lineage.seed);
+        ring.into_iter().for_each(|ring| ring.next = ring.next.max(next.parse().expect("a number")));
     }
 
     fn raise_floor(&mut self, _: usize, _: Lineage, floor: u64) {
         self.floor = self.floor.max(floor);
+    }
+
+    fn leap(&mut self, partition: usize, _: Lineage, next: u64) {
+        self.floor = self.floor.max(next);
+        let of_partition = self.rings.iter_mut().filter(|(channel, _)| partition_of(channel) == partition);
+        of_partition.for_each(|(_, ring)| ring.next = ring.next.max(next));
     }
 
     fn has_room(&self, _: usize) -> bool {
