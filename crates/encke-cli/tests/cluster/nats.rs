@@ -1,10 +1,12 @@
 //! A NATS server, and what it counts.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -161,12 +163,15 @@ fn body(response: &str) -> String {
     response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
 }
 
-/// A port of loopback that is free now. The system gives it to no outgoing connection while its process starts again.
+/// A port of loopback that is free now, and that no other test gets. The system gives it to no outgoing connection while its process starts again.
 pub(crate) fn free_port() -> u16 {
+    // Those of tests that have not begun to listen, too.
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let random = RandomState::new().build_hasher().finish();
         let port = 20_000 + (random % 12_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let is_new = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
+        if is_new && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
