@@ -11,7 +11,7 @@ use super::own::KeyCommand;
 use super::own::Own;
 use super::record::{Content, Key, Record};
 use super::searches::Absence;
-use super::servers::ABSENT_PAUSE_MS;
+use super::servers::{ABSENT_PAUSE_MS, RELEASE_MS};
 use super::{Output, Past, Sent, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
@@ -421,8 +421,6 @@ const STEPS_MAX: u32 = 64;
 const URGENT_MS: u64 = 1_000;
 /// The time for the answer to a request beside that for which it may be held, in milliseconds.
 const ANSWER_MS: u64 = 15_000;
-/// The time for the answer to other questions, in milliseconds.
-pub(super) const RELEASE_MS: u64 = 2_000;
 /// The pause while a response is on its way, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
 /// The time after which a request that moves its session asks for it again, in milliseconds: a session stays for a second where it has come.

@@ -2,7 +2,6 @@
 
 use encke_core::NodeTag;
 
-use super::asking::RELEASE_MS;
 use super::message::Question;
 use super::{Sent, Sessions, State};
 use crate::command::RequestFailure;
@@ -108,3 +107,5 @@ const PING_EVERY_MS: u64 = 500;
 const SILENT_MAX: u32 = 2;
 /// The pause before a node is asked again for which nobody has listened, in milliseconds.
 pub(super) const ABSENT_PAUSE_MS: u64 = 200;
+/// The time for the answer to a question that is no request, in milliseconds.
+pub(super) const RELEASE_MS: u64 = 2_000;
