@@ -14,6 +14,7 @@ mod command;
 mod dice;
 mod envelope;
 mod event;
+mod hex;
 mod histories;
 mod incoming;
 mod leases;

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{Command, Expected, KeyReply, VALUE_BYTES_MAX};
+use crate::hex;
 use crate::user_ends::{self, MarkShares, UserEnd};
 
 /// Something to be done for [`Revocations`].
@@ -263,7 +264,7 @@ impl Revocations {
 
 /// The key of a token.
 fn key_of(token_id: &str) -> String {
-    Sha256::digest(token_id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::of(&Sha256::digest(token_id.as_bytes()))
 }
 
 /// Reads a value. None if it is none.

@@ -2,11 +2,12 @@
 //! leave them alone.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use encke_core::{Amount, Budget, SessionOwner, Share, Shares, Urgency};
 use sha2::{Digest as _, Sha256};
+
+use crate::hex;
 
 /// An order that has ended all sessions of a user.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +48,12 @@ impl MarkShares {
 
 /// The key of a user.
 pub(crate) fn key_of(user: &str) -> String {
-    let hash = Sha256::new().chain_update(b"encke user ").chain_update(user).finalize();
-    let mut key = String::from(PREFIX);
-    // Writing to a text never fails.
-    hash.iter().for_each(|byte| _ = write!(key, "{byte:02x}"));
-    key
+    format!("{PREFIX}{}", hex::of(&hash_of(user)))
+}
+
+/// The hash that stands for a user.
+pub(crate) fn hash_of(user: &str) -> [u8; 32] {
+    Sha256::new().chain_update(b"encke user ").chain_update(user).finalize().into()
 }
 
 /// Writes the value of a user.

@@ -320,7 +320,7 @@ impl Lease {
 
 /// The key of a lease.
 fn key_of(name: &str) -> String {
-    Sha256::digest(name.as_bytes()).iter().take(KEY_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    crate::hex::of(&Sha256::digest(name.as_bytes())[..KEY_BYTES])
 }
 
 fn write(holder: Option<u64>) -> Bytes {

@@ -7,8 +7,7 @@ use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Rest
 
 use super::message::{Fate, Question, Reply};
 use super::notices::Notice;
-use super::own::KeyCommand;
-use super::own::Own;
+use super::own::{KeyCommand, Own};
 use super::record::{Content, Key, Record};
 use super::searches::Absence;
 use super::servers::{ABSENT_PAUSE_MS, RELEASE_MS};

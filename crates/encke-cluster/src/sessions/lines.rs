@@ -8,7 +8,7 @@ use super::record::Key;
 /// Keys of sessions that wait, and some that did.
 #[derive(Default)]
 pub(super) struct Lines {
-    of: [Turns<SessionOwner, Key>; LINES],
+    of: [Turns<SessionOwner, Key>; LINES.len()],
     /// The line that was served last.
     last: usize,
 }
@@ -37,18 +37,19 @@ impl Lines {
 
     /// Takes the next session, and its line. `weight`: how heavy its record is there.
     pub(super) fn pop(&mut self, weight: impl Fn(&Key, Line) -> u64) -> Option<(Key, Line)> {
-        let line = (1..=LINES).map(|step| (self.last + step) % LINES).find(|line| !self.of[*line].is_empty())?;
-        self.last = line;
-        let line = [Line::End, Line::Mark, Line::Change][line];
+        let next = (1..=LINES.len()).map(|step| (self.last + step) % LINES.len());
+        self.last = next.into_iter().find(|line| !self.of[*line].is_empty())?;
+        let line = LINES[self.last];
         self.of[self.last].pop(|key| weight(key, line)).map(|key| (key, line))
     }
 
     /// Removes the keys for which `keep` is false.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Key, Line) -> bool) {
-        for (turns, line) in self.of.iter_mut().zip([Line::End, Line::Mark, Line::Change]) {
+        for (turns, line) in self.of.iter_mut().zip(LINES) {
             turns.retain(|key| keep(key, line));
         }
     }
 }
 
-const LINES: usize = 3;
+/// In the order of their numbers.
+const LINES: [Line; 3] = [Line::End, Line::Mark, Line::Change];

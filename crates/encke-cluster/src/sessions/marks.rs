@@ -13,10 +13,10 @@ use std::collections::{HashMap, VecDeque};
 
 use encke_core::{FromNodes, Id, Saved, ShardMessage};
 use foldhash::fast::RandomState;
-use sha2::{Digest, Sha256};
 
 use super::record::Key;
-use super::{ENDED_TTL_MS, Output, Sessions};
+use super::{Output, Sessions};
+use crate::user_ends;
 
 /// The state of a session that only the cluster knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,12 +93,7 @@ impl Sessions {
     /// ended.
     pub fn mark_user(&mut self, now_ms: u64, user: &str, mark: u64) -> bool {
         self.user_marks.sweep(now_ms);
-        self.user_marks.note(user, mark, now_ms + self.mark_ttl_ms())
-    }
-
-    /// The time for which a mark has to be known, in milliseconds: as long as a record lives.
-    pub fn mark_ttl_ms(&self) -> u64 {
-        self.settings.record_ttl_ms.max(ENDED_TTL_MS)
+        self.user_marks.note(user, mark, now_ms + self.order_ttl_ms())
     }
 
     /// Ends a session of this node, whose user has this mark, if it was opened before. One that has come back with its node tells when its
@@ -135,9 +130,8 @@ impl Sessions {
 }
 
 fn hash_of(user: &str) -> [u8; HASH_BYTES] {
-    let digest = Sha256::new().chain_update(b"encke user ").chain_update(user).finalize();
     let mut hash = [0; HASH_BYTES];
-    hash.copy_from_slice(&digest[..HASH_BYTES]);
+    hash.copy_from_slice(&user_ends::hash_of(user)[..HASH_BYTES]);
     hash
 }
 

@@ -113,6 +113,12 @@ impl Sessions {
         orders.all.insert(number, running);
     }
 
+    /// The time for which an order has to be known, in milliseconds. Nobody has a copy of a session for longer than a record lives, unless it waits
+    /// on the disk of a node.
+    pub fn order_ttl_ms(&self) -> u64 {
+        self.settings.record_ttl_ms.max(ENDED_TTL_MS)
+    }
+
     /// A session has ended by an order: if it is on its way to this node, it ends as it comes.
     pub fn ends_if_it_comes(&mut self, session: &Id) {
         self.searches.end(&Key::of(session));
@@ -178,8 +184,7 @@ impl Sessions {
         running.step = Step::Writes;
         let key = Key::of(&running.order.session).text();
         let number = self.number(Sent::Order(number));
-        // Nobody has a copy for longer than a record lives, unless it waits on the disk of a node.
-        let ttl_ms = Some(self.settings.record_ttl_ms.max(ENDED_TTL_MS));
+        let ttl_ms = Some(self.order_ttl_ms());
         let (bucket, value) = (self.settings.bucket.clone(), Record::Ended.write());
         self.outputs.push(Output::Engine(Command::Put { number, bucket, key, value, expected, ttl_ms }));
     }

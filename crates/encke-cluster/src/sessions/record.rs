@@ -8,12 +8,13 @@
 //! An ended session leaves its end in the place of the record, so that no node that has a copy of the session takes the missing
 //! record for one that the engine has lost.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use bytes::Bytes;
 use encke_core::{Id, NodeTag};
 use sha2::{Digest, Sha256};
 
+use crate::hex;
 use crate::histories::MARK_BYTES;
 
 /// The hash of a session's id.
@@ -44,10 +45,7 @@ impl Key {
 
     /// The key at the engine.
     pub(super) fn text(&self) -> String {
-        let mut text = String::with_capacity(2 * KEY_BYTES);
-        // Writing to a text never fails.
-        self.0.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
-        text
+        hex::of(&self.0)
     }
 }
 

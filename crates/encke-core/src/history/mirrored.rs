@@ -54,6 +54,11 @@ impl Owned {
         self.lineages.iter_mut().for_each(|lineages| lineages.raise(partition_of(channel), lineage, floor));
     }
 
+    /// The slots of some rings.
+    fn slots_of(&self, is_of: impl Fn(&Ring) -> bool) -> Vec<usize> {
+        self.rings.iter().filter(|(_, ring)| is_of(ring)).map(|(slot, _)| slot).collect()
+    }
+
     /// New rings begin above the offsets of this one, which is gone.
     pub(super) fn raise_above(&mut self, ring: &Ring) {
         let Some(lineages) = &mut self.lineages else { return self.floor = self.floor.max(ring.next()) };
@@ -105,8 +110,7 @@ impl Histories {
         for owned in &self.owners {
             let mut owned = owned.lock();
             let is_other = |name: &str, epoch: &str| partition_of(name) == partition && lineage.epoch_of(name) != epoch;
-            let others = owned.rings.iter().filter(|(_, ring)| is_other(ring.name(), ring.epoch()));
-            let others: Vec<usize> = others.map(|(slot, _)| slot).collect();
+            let others = owned.slots_of(|ring| is_other(ring.name(), ring.epoch()));
             others.into_iter().for_each(|slot| owned.remove(slot as u32));
             if let Some(lineages) = &mut owned.lineages {
                 lineages.begun[partition] = Some(lineage);
@@ -118,8 +122,7 @@ impl Histories {
     pub fn clear_partition(&self, partition: usize) {
         for owned in &self.owners {
             let mut owned = owned.lock();
-            let of_partition = owned.rings.iter().filter(|(_, ring)| partition_of(ring.name()) == partition);
-            let slots: Vec<usize> = of_partition.map(|(slot, _)| slot).collect();
+            let slots = owned.slots_of(|ring| partition_of(ring.name()) == partition);
             slots.into_iter().for_each(|slot| owned.remove(slot as u32));
         }
     }
@@ -198,8 +201,7 @@ impl Histories {
             let mut owned = owned.lock();
             let is_of =
                 |ring: &Ring| partition_of(ring.name()) == partition && lineage.epoch_of(ring.name()) == **ring.epoch();
-            let slots = owned.rings.iter().filter(|(_, ring)| is_of(ring)).map(|(slot, _)| slot);
-            for slot in slots.collect::<Vec<_>>() {
+            for slot in owned.slots_of(is_of) {
                 owned.rings.get_mut(slot).into_iter().for_each(|ring| ring.leap_to(next));
             }
         }

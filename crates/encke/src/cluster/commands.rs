@@ -62,7 +62,8 @@ pub(crate) enum NodeCommand {
     Subscribers { names: Vec<Box<str>> },
 }
 
-fn is_none(mark: &u64) -> bool {
+/// True if this is no mark.
+pub(super) fn is_none(mark: &u64) -> bool {
     *mark == 0
 }
 

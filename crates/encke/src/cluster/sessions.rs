@@ -9,6 +9,7 @@ use encke_cluster::{Past, RecordView, SessionsSettings, Subjects};
 use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, SessionTerms, Settings};
 use serde::{Deserialize, Serialize};
 
+use super::commands;
 use super::settings::ClusterSettings;
 use super::store::StoredSession;
 
@@ -21,12 +22,8 @@ struct State {
     #[serde(default)]
     take_overs: u32,
     /// The mark of its user that its node knew when it has connected.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "commands::is_none")]
     user_mark: u64,
-}
-
-fn is_none(mark: &u64) -> bool {
-    *mark == 0
 }
 
 /// The settings of the sessions of a node.

@@ -182,12 +182,12 @@ fn names_of(settings: &Settings) -> bayeux::Limits {
     bayeux::Limits { channel_bytes_max: channel_bytes_max(), ..settings.into() }
 }
 
-/// A number that no other process has.
 /// A mark of an order to end the sessions of a user.
 pub(crate) fn random_mark() -> u64 {
     random().max(1)
 }
 
+/// A number that no other process has.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     kernel_entropy()(&mut bytes);

@@ -277,13 +277,16 @@ impl Cluster {
 
     /// Passes an action of the application, which this owner has caused, to the other nodes.
     fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
-        let mark = random_mark();
+        let mut mark = 0;
         match &action {
             Elsewhere::Disconnect(session) => {
                 let order = Order { session: *session, is_known: false, owner, waiter: None };
                 self.member.sessions.order_end(now_ms, order);
             }
-            Elsewhere::DisconnectUser(user) => self.end_user(now_ms, (user, mark), owner, None),
+            Elsewhere::DisconnectUser(user) => {
+                mark = random_mark();
+                self.end_user(now_ms, (user, mark), owner, None);
+            }
             _ => {}
         }
         self.node_commands.act(now_ms, (action, mark), owner);
@@ -299,7 +302,7 @@ impl Cluster {
     ) {
         let sessions = &mut self.member.sessions;
         _ = sessions.mark_user(now_ms, user, mark);
-        let ended = UserEnd { user, mark, ttl_ms: sessions.mark_ttl_ms(), owner, waiter: None };
+        let ended = UserEnd { user, mark, ttl_ms: sessions.order_ttl_ms(), owner, waiter: None };
         self.node_commands.mark_user(now_ms, ended, done);
     }
 

@@ -3,6 +3,7 @@
 use encke_core::{ForNodes, Id, ShardMessage};
 
 use super::model::Cluster;
+use super::orders::connect;
 use super::{Answer, id};
 
 /// A cluster with a session of ann on node 0, which knew this mark of hers; 0: none.
@@ -18,12 +19,6 @@ fn opened(mark: u64) -> (Cluster, Id) {
 fn mark_user(cluster: &mut Cluster, node: usize, user: &str, mark: u64) -> bool {
     let now_ms = cluster.now_ms;
     cluster.members[node].sessions.mark_user(now_ms, user, mark)
-}
-
-fn connect(cluster: &mut Cluster, node: usize, session: Id) -> Option<Answer> {
-    let number = cluster.request(node, session);
-    cluster.pass(5_000);
-    cluster.answer(number)
 }
 
 #[test]
@@ -105,7 +100,7 @@ fn a_session_that_comes_back_with_its_node_has_its_mark_from_its_record() {
 fn a_mark_is_known_for_as_long_as_a_record_lives() {
     let (mut cluster, _) = opened(7);
     assert_eq!(cluster.members[0].sessions.counts().user_marks, 1);
-    let ttl_ms = cluster.members[0].sessions.mark_ttl_ms();
+    let ttl_ms = cluster.members[0].sessions.order_ttl_ms();
     cluster.pass(ttl_ms);
     mark_user(&mut cluster, 0, "bob", 8);
     assert_eq!(cluster.members[0].sessions.counts().user_marks, 1);

@@ -22,7 +22,8 @@ fn ordered(cluster: &mut Cluster, node: usize, session: Id, is_known: bool) -> O
     cluster.outcome(order)
 }
 
-fn connect(cluster: &mut Cluster, node: usize, session: Id) -> Option<Answer> {
+/// The answer to a connect that comes to a node, also when a take-over has to wait.
+pub(super) fn connect(cluster: &mut Cluster, node: usize, session: Id) -> Option<Answer> {
     let number = cluster.request(node, session);
     cluster.pass(5_000);
     cluster.answer(number)
