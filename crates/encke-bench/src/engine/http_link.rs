@@ -146,6 +146,18 @@ impl HttpLink {
         self.waiting_bytes
     }
 
+    /// Gives up the requests of a session that are no publications. True if one was under way: that closes the connection.
+    pub(super) fn give_up(&mut self, session: usize) -> bool {
+        let is_given_up = |tag: &RequestTag| tag.session == session && tag.publications.is_none();
+        self.waiting.retain(|request| !is_given_up(&request.tag));
+        self.waiting_bytes = self.waiting.iter().map(|request| request.bytes.len()).sum();
+        let is_under_way = self.tag.as_ref().is_some_and(is_given_up);
+        if is_under_way {
+            self.disconnect();
+        }
+        is_under_way
+    }
+
     /// Closes the connection and keeps the queued requests for the next one. Returns the tag of the request under way.
     pub(super) fn disconnect(&mut self) -> Option<RequestTag> {
         self.socket = None;

@@ -72,6 +72,20 @@ impl Pool {
         outcome
     }
 
+    /// Gives up the requests of a session whose connection is closed, but for its publications. Otherwise a server that holds one of them
+    /// would delay the requests of all sessions that share its connection, those of the session's next life among them.
+    pub(super) fn give_up(&mut self, session: usize, shared: &WorkerShared) -> Outcome {
+        let mut outcome = Outcome::default();
+        let index = session % self.links.len().max(1);
+        if let Some(link) = self.links.get_mut(index)
+            && link.give_up(session)
+            && let Err(error) = link.pump(self.first_token + index as u64, shared)
+        {
+            outcome.lose(link, error);
+        }
+        outcome
+    }
+
     /// Closes all connections and drops the queued requests.
     pub(super) fn close(&mut self) {
         self.links.iter_mut().for_each(|link| drop(link.close()));
@@ -96,9 +110,11 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::TcpListener;
 
     use super::*;
+    use crate::engine::http_link::Ids;
     use crate::engine::poll::Poll;
     use crate::engine::reader::Reader;
     use crate::engine::tally::Tally;
@@ -129,6 +145,37 @@ mod tests {
         assert!(pool.has_room(0) && pool.has_room(2), "another one");
         pool.close();
         assert!(pool.has_room(1));
+    }
+
+    #[test]
+    fn a_session_that_is_gone_does_not_delay_those_that_share_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let mut shared = shared(&listener);
+        let mut pool = Pool::new(1, 100);
+        let publication = Request {
+            tag: RequestTag { session: 1, publications: Some(Ids { first: 0, end: 1 }) },
+            bytes: b"published".to_vec(),
+        };
+        for request in [request(1, 10), request(1, 10), publication, request(2, 10)] {
+            pool.send(request, &shared);
+        }
+        let arrived = |pool: &mut Pool, shared: &mut WorkerShared, bytes: usize| {
+            let (mut peer, _) = listener.accept().expect("accepted");
+            peer.set_nonblocking(true).expect("set");
+            let (mut text, mut ready) = (vec![0; bytes], Vec::new());
+            let mut length = 0;
+            while length < bytes {
+                shared.poll.wait(std::time::Duration::from_millis(10), &mut ready).expect("waited");
+                ready.iter().for_each(|ready| assert!(pool.step(0, ready, shared).error.is_none()));
+                length += peer.read(&mut text[length..]).unwrap_or(0);
+            }
+            text
+        };
+        assert_eq!(arrived(&mut pool, &mut shared, 10), [b'x'; 10], "the first is under way, and never answered");
+        assert!(pool.give_up(1, &shared).error.is_none());
+        assert_eq!(arrived(&mut pool, &mut shared, 9), b"published", "on another connection");
+        assert!(pool.give_up(1, &shared).error.is_none());
+        assert_eq!(pool.links[0].waiting_bytes(), 10, "publications stay, and the other session's request waits");
     }
 
     #[test]

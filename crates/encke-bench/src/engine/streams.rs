@@ -33,6 +33,8 @@ impl Clients {
             self.http2.leave(index, stream);
         }
         session.close();
+        let outcome = self.pool.give_up(index, &self.shared);
+        self.pool_outcome(outcome);
     }
 
     /// Processes what has happened to the sessions of a connection.
