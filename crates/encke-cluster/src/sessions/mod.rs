@@ -287,7 +287,7 @@ impl Sessions {
                 self.counts.rejected += u64::from(answer == Ok(None));
                 self.search_answered(now_ms, (search, number), answer);
             }
-            Some(Sent::Ping(node)) => self.ping_answered(now_ms, node, answer.err()),
+            Some(Sent::Ping(node)) => self.ping_answered(now_ms, (node, number), answer.err()),
             Some(Sent::Probe(node)) => self.probe_answered(node, answer.err()),
             Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
             Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),

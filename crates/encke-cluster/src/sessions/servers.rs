@@ -14,28 +14,34 @@ pub(super) struct Server {
     ping_ms: u64,
     /// Times in a row that it has not answered.
     silent: u32,
-    is_pinged: bool,
+    /// The number of the question that waits for its answer.
+    pub(super) pinged: Option<u64>,
 }
 
 impl Sessions {
     /// Asks the nodes that serve requests of this one if they are still there.
     pub(super) fn ping(&mut self, now_ms: u64) {
-        let due = |server: &Server| !server.is_pinged && server.ping_ms <= now_ms;
+        let due = |server: &Server| server.pinged.is_none() && server.ping_ms <= now_ms;
         let mut nodes: Vec<NodeTag> =
             self.servers.iter().filter(|(_, server)| due(server)).map(|(node, _)| *node).collect();
         nodes.sort_unstable();
         for node in nodes {
-            if let Some(server) = self.servers.get_mut(&node) {
-                server.is_pinged = true;
-            }
-            self.ask(Sent::Ping(node), node, &Question::Ping, RELEASE_MS);
+            let number = self.ask(Sent::Ping(node), node, &Question::Ping, RELEASE_MS);
+            self.servers.entry(node).and_modify(|server| server.pinged = Some(number));
         }
     }
 
     /// A node has answered a ping, or has not.
-    pub(super) fn ping_answered(&mut self, now_ms: u64, node: NodeTag, failure: Option<RequestFailure>) {
-        let Some(server) = self.servers.get_mut(&node) else { return };
-        (server.is_pinged, server.ping_ms) = (false, now_ms + PING_EVERY_MS);
+    pub(super) fn ping_answered(
+        &mut self,
+        now_ms: u64,
+        (node, number): (NodeTag, u64),
+        failure: Option<RequestFailure>,
+    ) {
+        // Without an entry, or with a newer one, nothing that waits for the node knows of this question.
+        let asked = self.servers.get_mut(&node).filter(|server| server.pinged == Some(number));
+        let Some(server) = asked else { return };
+        (server.pinged, server.ping_ms) = (None, now_ms + PING_EVERY_MS);
         match failure {
             None => server.silent = 0,
             Some(RequestFailure::TimedOut) => server.silent += 1,
@@ -86,7 +92,7 @@ impl Sessions {
 
     /// The time of the next of these questions, in milliseconds.
     pub(super) fn next_ping_ms(&self) -> Option<u64> {
-        self.servers.values().filter(|server| !server.is_pinged).map(|server| server.ping_ms).min()
+        self.servers.values().filter(|server| server.pinged.is_none()).map(|server| server.ping_ms).min()
     }
 
     /// A node has answered something: it is there, whatever has become of the questions about that.
@@ -97,7 +103,7 @@ impl Sessions {
 
 impl Server {
     fn new(now_ms: u64) -> Server {
-        Server { waiting: 0, ping_ms: now_ms + PING_EVERY_MS, silent: 0, is_pinged: false }
+        Server { waiting: 0, ping_ms: now_ms + PING_EVERY_MS, silent: 0, pinged: None }
     }
 }
 

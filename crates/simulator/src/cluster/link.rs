@@ -70,6 +70,8 @@ impl Cluster {
     pub(super) fn run_command(&mut self, conn: Conn, command: Command) {
         self.note_command(conn, &command);
         match command {
+            // The subscriptions of a connection end with it.
+            Command::Subscribe { .. } | Command::Listen { .. } if self.node_of(conn).is_none() => {}
             Command::Subscribe { key, subject } | Command::Listen { key, subject } => {
                 self.engine.subscribe(conn, key, subject);
             }

@@ -15,9 +15,9 @@ fn held() -> (Cluster, Id, u64) {
     (cluster, session, number)
 }
 
-/// The shard of node 0 answers the request.
-fn answer(cluster: &mut Cluster) {
-    let response = Response { confirm: Some(0), ..Response::with_status(200) };
+/// The shard of node 0 answers the first request.
+pub(super) fn answer(cluster: &mut Cluster) {
+    let response = Response { confirm: Some(0), body: "0".into(), ..Response::with_status(200) };
     cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
 }
 

@@ -101,29 +101,6 @@ fn connects_that_wait_for_a_node_go_on_when_it_is_killed_and_other_requests_come
 }
 
 #[test]
-fn a_node_that_serves_a_request_is_there_though_it_was_silent_before() {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let connect = cluster.request(1, session);
-    cluster.pass(100);
-    let is_silent = |cluster: &mut Cluster| {
-        let now_ms = cluster.now_ms;
-        cluster.members[1].sessions.ping_answered(now_ms, tag(0), Some(RequestFailure::TimedOut));
-        cluster.members[1].sessions.counts().nodes_gone
-    };
-    assert_eq!(is_silent(&mut cluster), 0);
-    cluster.members[0].holds = false;
-    let publish = cluster.request_of(1, session, false, 1);
-    cluster.pass(100);
-    assert_eq!((cluster.answer(connect), cluster.answer(publish)), (None, Some(Answer::By(0))));
-    assert_eq!(
-        (is_silent(&mut cluster), is_silent(&mut cluster)),
-        (0, 1),
-        "it is gone when it is silent twice in a row"
-    );
-}
-
-#[test]
 fn a_session_that_has_ended_does_not_come_back() {
     let (mut cluster, session) = opened();
     cluster.end(0, session);

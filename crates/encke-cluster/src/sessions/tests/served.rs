@@ -1,8 +1,10 @@
 //! Requests that another node serves: the facts that go with them, and when that node counts as gone.
 
-use super::Answer;
-use super::model::HTTP2;
+use super::fates::answer;
+use super::model::{Cluster, HTTP2};
 use super::moves::opened;
+use super::{Answer, tag};
+use crate::command::RequestFailure;
 
 #[test]
 fn the_node_of_a_session_learns_that_a_request_has_come_by_http2() {
@@ -37,4 +39,59 @@ fn a_node_that_is_not_there_for_a_moment_is_not_gone() {
         let counts = [1, 2].map(|node: usize| cluster.members[node].sessions.counts());
         assert!(counts.iter().all(|counts| (counts.taken_over, counts.nodes_gone) == (0, 0)), "{counts:?}");
     }
+}
+
+#[test]
+fn a_node_that_serves_a_request_is_there_though_it_was_silent_before() {
+    let (mut cluster, session) = opened();
+    cluster.hold_all(0);
+    let connect = cluster.request(1, session);
+    cluster.pass(100);
+    let is_silent = |cluster: &mut Cluster| {
+        let question = pinged(cluster, 1);
+        not_answered(cluster, 1, question)
+    };
+    assert_eq!(is_silent(&mut cluster), 0);
+    cluster.members[0].holds = false;
+    let publish = cluster.request_of(1, session, false, 1);
+    cluster.pass(100);
+    assert_eq!((cluster.answer(connect), cluster.answer(publish)), (None, Some(Answer::By(0))));
+    assert_eq!(
+        (is_silent(&mut cluster), is_silent(&mut cluster)),
+        (0, 1),
+        "it is gone when it is silent twice in a row"
+    );
+}
+
+/// The number of the question of a node if node 0 is there.
+fn pinged(cluster: &mut Cluster, node: usize) -> u64 {
+    let due_ms = cluster.now_ms + 500;
+    let sessions = &mut cluster.members[node].sessions;
+    sessions.ping(due_ms);
+    sessions.servers[&tag(0)].pinged.expect("a question")
+}
+
+/// Node 0 does not answer this question. Returns how many nodes count as gone.
+fn not_answered(cluster: &mut Cluster, node: usize, question: u64) -> u64 {
+    let now_ms = cluster.now_ms;
+    let sessions = &mut cluster.members[node].sessions;
+    sessions.ping_answered(now_ms, (tag(0), question), Some(RequestFailure::TimedOut));
+    sessions.counts().nodes_gone
+}
+
+#[test]
+fn a_question_from_before_says_nothing_about_those_that_wait_now() {
+    let (mut cluster, session) = opened();
+    cluster.hold_all(0);
+    let first = cluster.request(1, session);
+    cluster.pass(100);
+    let question = pinged(&mut cluster, 1);
+    answer(&mut cluster);
+    cluster.pass(100);
+    assert_eq!(cluster.answer(first), Some(Answer::By(0)));
+    cluster.request(1, session);
+    cluster.pass(100);
+    assert_eq!(not_answered(&mut cluster, 1, question), 0);
+    let question = pinged(&mut cluster, 1);
+    assert_eq!(not_answered(&mut cluster, 1, question), 0, "it was silent once");
 }
