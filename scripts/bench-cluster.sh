@@ -189,6 +189,8 @@ end_nodes() {
 }
 
 load() { python3 benches/cluster/load.py --clients "$fan_out" "$@"; }
+# per_second FILE: deliveries a second.
+per_second() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(round(r["delivered"] / r["seconds"]))' "$@"; }
 # per_core FILE COUNT: deliveries a second of processor time, of the first COUNT processes.
 per_core() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(round(r["delivered"] / sum(r["cpu_s"][: int(sys.argv[2])])))' "$@"; }
 
@@ -265,7 +267,7 @@ JSON
     wait_until "$name listens" bash -c "</dev/tcp/127.0.0.1/${port[$name]}"
 }
 
-# rival: the same across two nodes of Centrifugo on the same NATS server.
+# rival: the same across two nodes of Centrifugo on the same NATS server. Without a rate it sends as much as arrives.
 rival() {
     local round rate number
     need_go_tool centrifugo v6.9.1 github.com/centrifugal/centrifugo/v6
@@ -274,11 +276,11 @@ rival() {
     for number in 1 2; do start_node "$number"; start_centrifugo "$number"; done
     for number in 1 2; do wait_until "encke-$number is ready" is_ready "encke-$number"; done
     for round in $(seq "$rounds"); do
-        for rate in 200 1000 10000; do
+        for rate in 200 1000 10000 0; do
             for name in encke centrifugo; do
                 load --server "$name" --rate "$rate" --subscribe-at "$(at "$name-2")" --publish-at "$(at "$name-1")" \
                     --pids "${pid[$name-1]},${pid[$name-2]}" >"$work/$name.result"
-                echo "rival, round $round: $name: $rate publications/s to $fan_out subscribers: $(per_core "$work/$name.result" 2) deliveries per second of a core: $(cat "$work/$name.result")"
+                echo "rival, round $round: $name: $([ "$rate" = 0 ] && echo as many || echo "$rate") publications/s to $fan_out subscribers: $(per_second "$work/$name.result") deliveries/s, $(per_core "$work/$name.result" 2) per second of a core: $(cat "$work/$name.result")"
             done
         done
     done

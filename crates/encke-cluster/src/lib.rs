@@ -24,6 +24,7 @@ mod node;
 mod node_rings;
 mod numbers;
 mod outgoing;
+mod own_name;
 mod remote_calls;
 mod resumptions;
 mod revocations;
@@ -44,6 +45,7 @@ pub use leases::{LeaseOutput, Leases};
 pub use member::{Member, MemberOutput};
 pub use node::{Counts, Node, NodeLimits};
 pub use node_rings::Shards;
+pub use own_name::OwnName;
 pub use remote_calls::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings,
 };

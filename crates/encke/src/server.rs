@@ -51,7 +51,7 @@ use crate::threads::members;
 use crate::threads::store::NodeStore;
 use crate::threads::users::NodeUsers;
 use crate::tls::Tls;
-use encke_cluster::{Member, Sessions, UserLimits};
+use encke_cluster::{Member, OwnName, Sessions, UserLimits};
 use encke_core::{Application, NodeTag, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
@@ -241,7 +241,7 @@ fn start_cluster(
         link.set_store(numbers.clone());
         NodeStore::new(store, store_settings, (settings.clone(), tag), numbers)
     });
-    let parts = Parts { member, commands, leases, users, store };
+    let parts = Parts { own_name: OwnName::new(tag, cluster.subjects()?), member, commands, leases, users, store };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
 }
 

@@ -121,6 +121,34 @@ fn the_other_nodes_go_on_when_one_is_killed_and_its_successor_joins() {
 }
 
 #[test]
+fn a_node_with_a_copy_of_the_data_of_another_one_stays_alone_until_that_has_ended() {
+    run(async {
+        let nats = Nats::start(&[]);
+        let folder = std::env::temp_dir().join(format!("encke-cluster-copied-{}", std::process::id()));
+        let folders = ["first", "copy"].map(|name| folder.join(name));
+        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).expect("a folder"));
+        let settings = folders.each_ref().map(|folder| format!("data = \"{}\"", folder.display()));
+        let mut first = Node::start_with(&nats, "a", &settings[0], "");
+        std::fs::copy(folders[0].join("node"), folders[1].join("node")).expect("its name");
+        let copy = Node::begin_with(&nats, "b", &settings[1], "");
+        wait_until("it knows", || copy.get("/readyz") == "another node of the cluster has the name of this one\n");
+        assert_eq!(copy.metric("encke_cluster_connected"), 0);
+        let other = Node::start(&nats, "c", "");
+        let mut subscription = first.subscribe("/a").await;
+        publish(&copy.client().await, "/a", 0..1).await;
+        publish(&other.client().await, "/a", 1..2).await;
+        assert_eq!(data(&mut subscription, 1).await, numbers(1..2), "what the copy publishes goes to its own clients");
+        first.end();
+        copy.wait_for("encke_cluster_connected", 1);
+        assert_eq!(copy.get("/readyz"), "ready\n");
+        let mut subscription = copy.subscribe("/a").await;
+        publish(&other.client().await, "/a", 2..3).await;
+        assert_eq!(data(&mut subscription, 1).await, numbers(2..3));
+        std::fs::remove_dir_all(folder).expect("it is there");
+    });
+}
+
+#[test]
 fn what_is_no_envelope_is_counted_and_harms_nobody() {
     run(async {
         let nats = Nats::start(&[]);

@@ -31,9 +31,14 @@ impl Node {
 
     /// Starts a node with these lines before all sections, and waits until it takes clients.
     pub(crate) fn start_with(nats: &Nats, name: &str, settings: &str, more: &str) -> Node {
-        let node = Node::listening(0, &nats.url(), name, (settings, more));
+        let node = Node::begin_with(nats, name, settings, more);
         node.wait_for_ready();
         node
+    }
+
+    /// Starts a node with these lines before all sections.
+    pub(crate) fn begin_with(nats: &Nats, name: &str, settings: &str, more: &str) -> Node {
+        Node::listening(0, &nats.url(), name, (settings, more))
     }
 
     /// Starts a node.

@@ -5,6 +5,7 @@ use encke_core::NodeTag;
 use super::message::Question;
 use super::{Output, Sent, Sessions};
 use crate::command::RequestFailure;
+use crate::subject::Subjects;
 
 impl Sessions {
     /// Asks if a node is there. [`Output::Probed`] has the outcome, which comes at once if this node cannot ask.
@@ -14,6 +15,11 @@ impl Sessions {
         } else {
             self.probe_answered(node, Some(RequestFailure::Away));
         }
+    }
+
+    /// The question to a node if it is there: its subject, and its bytes.
+    pub(crate) fn ping_to(node: NodeTag, subjects: &Subjects) -> (String, Vec<u8>) {
+        (subjects.of_node(node), Question::Ping.write())
     }
 
     /// A node has answered, or has not. One that is only slow is there.

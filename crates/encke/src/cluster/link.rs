@@ -169,6 +169,8 @@ pub(crate) type RelaySeat = oneshot::Sender<(Detached, Box<dyn Send>)>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Status {
     pub(crate) is_connected: bool,
+    /// True if another node has the name of this one, which therefore takes no part in the cluster.
+    pub(crate) name_is_taken: bool,
     pub(crate) counts: Counts,
     pub(crate) subscriptions: usize,
     pub(crate) origins: usize,

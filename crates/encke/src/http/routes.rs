@@ -153,6 +153,9 @@ fn readiness_in_cluster(connection: &Connection) -> Response<Body> {
             StatusCode::SERVICE_UNAVAILABLE,
             format!("reads the histories of the cluster: {count} of {PARTITIONS} partitions\n"),
         ),
+        Some(Status { name_is_taken: true, .. }) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "another node of the cluster has the name of this one\n")
+        }
         Some(Status { is_connected: false, .. }) => {
             text(StatusCode::OK, "ready, but the engine of the cluster is away\n")
         }

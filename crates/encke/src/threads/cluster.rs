@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Order, Ordered, UserEnd, Visited};
+use encke_cluster::{
+    Counts, EnvelopeError, Histories, Member, MemberOutput, Order, Ordered, OwnName, UserEnd, Visited,
+};
 use encke_core::{Elsewhere, ForNodes, Owner, Searcher, SessionOwner, ShardMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -31,6 +33,7 @@ use crate::threads::users::NodeUsers;
 
 /// The machines of a node.
 pub(crate) struct Parts {
+    pub(crate) own_name: OwnName,
     pub(crate) member: Member,
     pub(crate) commands: NodeCommands,
     pub(crate) leases: NodeLeases,
@@ -50,7 +53,7 @@ pub(crate) fn start(
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Parts { member, commands: node_commands, leases, users, store } = parts;
+    let Parts { own_name, member, commands: node_commands, leases, users, store } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (logged, visitors, ordering) = (Logged::default(), HashMap::new(), HashMap::new());
@@ -58,6 +61,7 @@ pub(crate) fn start(
         server,
         link,
         engine: engine.name(),
+        own_name,
         member,
         reading: Reading::default(),
         node_commands,
@@ -89,6 +93,7 @@ struct Cluster {
     link: Arc<Link>,
     /// The name of the engine, for the log.
     engine: String,
+    own_name: OwnName,
     member: Member,
     reading: Reading,
     node_commands: NodeCommands,
@@ -125,8 +130,12 @@ impl Cluster {
         loop {
             let now_ms = self.server.clock.now().ms;
             let of_member = [self.member.next_ms(now_ms), self.reading.next_ms(&self.member, now_ms)];
-            let of_others =
-                [self.node_commands.next_ms(now_ms), self.leases.next_ms(now_ms), Some(self.users.next_ms())];
+            let of_others = [
+                self.node_commands.next_ms(now_ms),
+                self.leases.next_ms(now_ms),
+                Some(self.users.next_ms()),
+                self.own_name.next_ms(),
+            ];
             let due = of_member.into_iter().chain(of_others).flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
@@ -187,7 +196,15 @@ impl Cluster {
         let now = self.server.clock.now();
         let now_ms = now.ms;
         messages.into_iter().for_each(|message| self.take_message(now_ms, message));
-        events.drain(..).for_each(|event| self.take(event, now_ms));
+        for event in events.drain(..) {
+            let was_taken = self.own_name.is_taken();
+            if let Some(event) = self.own_name.take(now_ms, event) {
+                self.take(event, now_ms);
+            }
+            self.log_name(was_taken);
+        }
+        // An engine that has ended takes nothing.
+        self.own_name.turn(now_ms).into_iter().for_each(|question| _ = self.commands.send(question));
         self.member.turn(now, &*self.server);
         let announced = self.member.node.take_announced();
         if !announced.is_empty() {
@@ -207,6 +224,7 @@ impl Cluster {
         let node = &self.member.node;
         self.link.set_status(Status {
             is_connected: node.is_connected(),
+            name_is_taken: self.own_name.is_taken(),
             counts: node.counts(),
             subscriptions: node.subscriptions(),
             origins: node.origins(),
@@ -376,6 +394,18 @@ impl Cluster {
                     self.store.iter_mut().for_each(|store| store.probed(node, is_gone));
                 }
             }
+        }
+    }
+
+    /// Logs that another node has the name of this one.
+    fn log_name(&self, was_taken: bool) {
+        if self.own_name.is_taken() && !was_taken {
+            let name = self.own_name.name();
+            tracing::error!(
+                ?name,
+                "another node of the cluster has the name of this one, which goes on alone until that has ended; is the folder `data` a copy of that node's? \
+                 Then delete the file `node` in it, and start again"
+            );
         }
     }
 

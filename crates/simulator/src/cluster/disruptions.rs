@@ -20,7 +20,8 @@ impl Cluster {
         }
         self.nodes[node].life += 1;
         let now = self.nodes[node].now(now_ms);
-        let machine = Machine::new(&mut self.rng, &self.plan, now);
+        let others: Vec<_> = self.nodes.iter().filter_map(|node| node.machine.as_ref()).map(|it| it.tag).collect();
+        let machine = Machine::new(&mut self.rng, &self.plan, now, &others);
         let threads = machine.wakes.len();
         self.note(|_| format!("node {node} begins as {:?}", machine.tag));
         let state = &mut self.nodes[node];

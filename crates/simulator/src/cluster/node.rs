@@ -164,12 +164,15 @@ impl Node {
 }
 
 impl Machine {
-    /// A node that begins.
-    pub(super) fn new(rng: &mut Rng, plan: &Plan, now: Now) -> Machine {
+    /// A node that begins. `others`: the names of those that run. A node that has one of them takes no part in a cluster (`OwnName`).
+    pub(super) fn new(rng: &mut Rng, plan: &Plan, now: Now, others: &[NodeTag]) -> Machine {
         let settings = Arc::new(settings(plan));
         let mut own = Rng::new(rng.bits());
         let mut entropy: Entropy = Box::new(move |bytes| own.fill(bytes));
-        let tag = NodeTag::new(&mut entropy);
+        let mut tag = NodeTag::new(&mut entropy);
+        while others.contains(&tag) {
+            tag = NodeTag::new(&mut entropy);
+        }
         let mut shared = Shared::new(plan.shards, Box::new(NoApplication));
         shared.node = Some(tag);
         shared.histories.begin_in_cluster();

@@ -4,7 +4,6 @@ use encke_core::{Opener, ShardMessage};
 
 use super::model::Cluster;
 use super::{Answer, id, tag};
-use crate::command::RequestFailure;
 use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
 /// A cluster of three nodes with a session that node 0 has opened, and whose record is written.
