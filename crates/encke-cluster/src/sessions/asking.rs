@@ -136,8 +136,8 @@ impl Sessions {
             }
             // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
-            Ok(Some(Reply::Stays)) => self.stays(now_ms, number, home),
-            Ok(Some(Reply::TooLarge | Reply::Refused)) => self.end_search(now_ms, number),
+            Ok(Some(Reply::TooLarge | Reply::Stays)) => self.stays(now_ms, number, home),
+            Ok(Some(Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);

@@ -3,6 +3,7 @@
 use encke_core::{Opener, ShardMessage};
 
 use super::model::Cluster;
+use super::shards::LARGE;
 use super::{Answer, id, tag};
 use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
@@ -380,6 +381,16 @@ fn records_are_written_at_their_rate_and_not_for_what_has_not_changed() {
     (0..500).for_each(|number| cluster.end(0, id(number, 0)));
     cluster.pass(2_000);
     assert_eq!(cluster.members[0].sessions.counts().recorded, 0);
+}
+
+#[test]
+fn a_session_for_which_too_much_waits_to_move_is_served_by_its_node() {
+    let (mut cluster, session) = opened();
+    cluster.members[0].here.insert(session, LARGE);
+    let socket = cluster.socket(1, session);
+    cluster.pass(100);
+    assert_eq!((&cluster.members[1].relayed[..], cluster.answer(socket)), (&[(socket, tag(0))][..], None));
+    assert_eq!(cluster.nodes_with(session), [0]);
 }
 
 /// A WebSocket at node 1 whose session stays at node 0. Returns its relay.

@@ -5,6 +5,9 @@ use encke_core::{ForNodes, FromNodes, Given, Id, NOT_HERE, OTHER_NODES, Request,
 use super::model::Cluster;
 use super::{Answer, saved};
 
+/// So many messages are more than may move with a session.
+pub(super) const LARGE: u64 = 1 << 40;
+
 impl Cluster {
     /// The shards of a node.
     pub(super) fn shard(&mut self, node: usize, message: ShardMessage) {
@@ -69,6 +72,10 @@ impl Cluster {
                     None if stays => {
                         self.members[node].here.insert(id, 0);
                         Given::Stays
+                    }
+                    Some(waiting) if waiting >= LARGE => {
+                        self.members[node].here.insert(id, waiting);
+                        Given::TooLarge
                     }
                     Some(waiting) => Given::Session(Box::new(saved(id, waiting))),
                     None => Given::Unknown,
