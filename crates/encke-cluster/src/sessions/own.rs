@@ -120,6 +120,13 @@ impl Own {
         }
     }
 
+    /// True if another node has taken the session from this one, by this record. It is no old one then, whatever its revision: if the engine
+    /// has lost its keys, revisions have begun again.
+    pub(super) fn is_taken(&self, record: &Bytes, decode: Decode) -> bool {
+        let Some(Record::Live { content, .. }) = Record::read(record) else { return false };
+        decode(&content.state).is_some_and(|(_, past)| past.take_overs > self.past.take_overs)
+    }
+
     /// The record of this node has this revision and this content. `loaded`: reads the past of a session that has come back with its node,
     /// which has to go on with it.
     pub(super) fn is_recorded(&mut self, revision: u64, content: Content, loaded: Option<Decode>) -> Option<Outcome> {

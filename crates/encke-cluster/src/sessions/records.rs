@@ -364,7 +364,7 @@ impl Records {
             }
             return Some(Outcome::Report(id));
         };
-        let is_old = *revision < own.revision.max(own.later_revision);
+        let is_old = *revision < own.revision.max(own.later_revision) && !own.is_taken(value, self.decode);
         if is_old && own.old_reads < OLD_READS_MAX {
             own.old_reads += 1;
             own.phase = Phase::Waits;

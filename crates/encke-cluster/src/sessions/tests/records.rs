@@ -344,6 +344,22 @@ fn an_end_that_binds_still_does_when_an_old_value_of_the_record_was_read() {
 }
 
 #[test]
+fn a_record_by_which_another_node_has_taken_the_session_is_no_old_one_though_revisions_have_begun_again() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let session = id(1, 0);
+    let key = recorded(&mut records, session, 300);
+    let mut read = |records: &mut Records, state| {
+        records.look_again();
+        assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+        let record = Record::Live { node: tag(1), content: content(state) }.write();
+        records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((5, record)))))
+    };
+    assert_eq!(read(&mut records, b"\x012"), Some(Outcome::Lost(session, Some(tag(1)))));
+    assert_eq!(recorded(&mut records, session, 300), key);
+    assert_eq!(read(&mut records, b"\x002"), None, "it may be from before");
+}
+
+#[test]
 fn a_session_that_comes_back_with_its_node_and_has_ended_elsewhere_ends() {
     let mut records = Records::new(tag(0), 1_000, decode);
     let session = id(1, 0);
