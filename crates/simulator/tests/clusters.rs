@@ -86,9 +86,9 @@ fn faults_around_the_machines_of_a_cluster_are_found() {
 }
 
 /// Seeds that found a defect in some state of the sources.
-const FAILED_ONCE: [u64; 24] = [
+const FAILED_ONCE: [u64; 27] = [
     62, 301, 627, 661, 721, 788, 948, 1_056, 1_399, 1_494, 1_534, 1_630, 1_800, 1_959, 2_082, 2_649, 2_772, 2_843,
-    3_147, 3_358, 3_774, 4_595, 4_608, 56_208,
+    3_147, 3_358, 3_774, 4_595, 4_608, 19_077, 34_522, 46_480, 56_208,
 ];
 /// The seeds in which each fault has to be found.
 const SEEDS_MAX: u64 = 200;
