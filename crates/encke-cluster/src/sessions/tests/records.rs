@@ -348,7 +348,7 @@ fn a_record_by_which_another_node_has_taken_the_session_is_no_old_one_though_rev
     let mut records = Records::new(tag(0), 1_000, decode);
     let session = id(1, 0);
     let key = recorded(&mut records, session, 300);
-    let mut read = |records: &mut Records, state| {
+    let read = |records: &mut Records, state| {
         records.look_again();
         assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
         let record = Record::Live { node: tag(1), content: content(state) }.write();
