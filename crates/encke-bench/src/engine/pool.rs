@@ -48,9 +48,8 @@ impl Pool {
     /// Sends a request when those before it on its session's connection are answered.
     pub(super) fn send(&mut self, request: Request, shared: &WorkerShared) -> Outcome {
         let mut outcome = Outcome::default();
-        let index = request.tag.session % self.links.len().max(1);
-        if let Some(link) = self.links.get_mut(index)
-            && let Err(error) = link.send(request, self.first_token + index as u64, shared)
+        if let Some((link, token)) = self.link_of(request.tag.session)
+            && let Err(error) = link.send(request, token, shared)
         {
             outcome.lose(link, error);
         }
@@ -76,14 +75,19 @@ impl Pool {
     /// would delay the requests of all sessions that share its connection, those of the session's next life among them.
     pub(super) fn give_up(&mut self, session: usize, shared: &WorkerShared) -> Outcome {
         let mut outcome = Outcome::default();
-        let index = session % self.links.len().max(1);
-        if let Some(link) = self.links.get_mut(index)
+        if let Some((link, token)) = self.link_of(session)
             && link.give_up(session)
-            && let Err(error) = link.pump(self.first_token + index as u64, shared)
+            && let Err(error) = link.pump(token, shared)
         {
             outcome.lose(link, error);
         }
         outcome
+    }
+
+    /// The connection that a session uses, and its token.
+    fn link_of(&mut self, session: usize) -> Option<(&mut HttpLink, u64)> {
+        let index = session % self.links.len().max(1);
+        Some((self.links.get_mut(index)?, self.first_token + index as u64))
     }
 
     /// Closes all connections and drops the queued requests.

@@ -134,7 +134,7 @@ impl Sessions {
                 self.step_aside(now_ms, number);
                 self.searches.pause(number, began_ms + STAYS_PAUSE_MS);
             }
-            // A request may reach the node itself. For any other client the session is unknown here.
+            // A request may reach the node itself. Any other client is served by that node.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
             Ok(Some(Reply::TooLarge | Reply::Stays)) => self.stays(now_ms, number, home),
             Ok(Some(Reply::Refused)) => self.end_search(now_ms, number),

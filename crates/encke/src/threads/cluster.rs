@@ -196,13 +196,13 @@ impl Cluster {
         let now = self.server.clock.now();
         let now_ms = now.ms;
         messages.into_iter().for_each(|message| self.take_message(now_ms, message));
+        let was_taken = self.own_name.is_taken();
         for event in events.drain(..) {
-            let was_taken = self.own_name.is_taken();
             if let Some(event) = self.own_name.take(now_ms, event) {
                 self.take(event, now_ms);
             }
-            self.log_name(was_taken);
         }
+        self.log_name(was_taken);
         // An engine that has ended takes nothing.
         self.own_name.turn(now_ms).into_iter().for_each(|question| _ = self.commands.send(question));
         self.member.turn(now, &*self.server);

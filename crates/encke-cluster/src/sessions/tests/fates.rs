@@ -7,7 +7,7 @@ use super::model::Cluster;
 use super::moves::opened;
 
 /// A request through node 1 that node 0 holds, with its session and its number.
-fn held() -> (Cluster, Id, u64) {
+pub(super) fn held() -> (Cluster, Id, u64) {
     let (mut cluster, session) = opened();
     cluster.hold_all(0);
     let number = cluster.request(1, session);

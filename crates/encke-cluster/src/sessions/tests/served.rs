@@ -1,6 +1,6 @@
 //! Requests that another node serves: the facts that go with them, and when that node counts as gone.
 
-use super::fates::answer;
+use super::fates::{answer, held};
 use super::model::{Cluster, HTTP2};
 use super::moves::opened;
 use super::{Answer, tag};
@@ -43,10 +43,7 @@ fn a_node_that_is_not_there_for_a_moment_is_not_gone() {
 
 #[test]
 fn a_node_that_serves_a_request_is_there_though_it_was_silent_before() {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let connect = cluster.request(1, session);
-    cluster.pass(100);
+    let (mut cluster, session, connect) = held();
     let is_silent = |cluster: &mut Cluster| {
         let question = pinged(cluster, 1);
         not_answered(cluster, 1, question)
@@ -81,10 +78,7 @@ fn not_answered(cluster: &mut Cluster, node: usize, question: u64) -> u64 {
 
 #[test]
 fn a_question_from_before_says_nothing_about_those_that_wait_now() {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let first = cluster.request(1, session);
-    cluster.pass(100);
+    let (mut cluster, session, first) = held();
     let question = pinged(&mut cluster, 1);
     answer(&mut cluster);
     cluster.pass(100);
