@@ -275,7 +275,7 @@ impl Rights<'_> {
         is_revoked.then_some("token_revoked")
     }
 
-    /// True if the rule for a channel lets this user publish there, who may be nobody.
+    /// True if the rules for a channel or pattern let this user publish there, who may be nobody.
     #[inline]
     fn rule_allows(&mut self, channel: ChannelName<'_>, user: &str) -> bool {
         if self.settings.rules_have_presence() && announced_on(channel.as_str()).is_some() {
@@ -284,12 +284,11 @@ impl Rights<'_> {
         if !self.settings.rules_have_publishers() {
             return true;
         }
-        let rule = self.settings.rule_of(channel);
-        match rule.map_or(Publishers::Anyone, |rule| self.settings.given().channels[rule].publishers) {
+        self.settings.publication_rules(channel).all(|rule| match rule.publishers {
             Publishers::Anyone => true,
             Publishers::Users => !user.is_empty(),
             Publishers::Server => false,
-        }
+        })
     }
 
     /// Asks the application about a subscription. One to announcements concerns the channels that they are about, too.

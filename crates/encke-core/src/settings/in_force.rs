@@ -208,6 +208,16 @@ impl InForce {
         self.rules.first(&self.settings.channels, channel, &mut self.spelling)
     }
 
+    /// The rules that limit publications on this name: the first one that matches a channel. A publication on a pattern reaches those who
+    /// subscribe to this pattern, beside what comes from the channels below it. So all rules hold that have a channel in common with it.
+    pub(crate) fn publication_rules(&mut self, name: ChannelName<'_>) -> impl Iterator<Item = &ChannelRule> {
+        let first = if name.is_pattern() { None } else { self.rule_of(name) };
+        let rules = &self.settings.channels;
+        let reached = if name.is_pattern() { &rules[..] } else { &[] };
+        let reached = reached.iter().filter(move |rule| overlap(&rule.pattern, name.as_str()));
+        first.map(|rule| &rules[rule]).into_iter().chain(reached)
+    }
+
     /// The history of a channel, without a buffer, for lists.
     pub(crate) fn seen_history(&self, channel: ChannelName<'_>) -> Option<HistoryTerms> {
         self.history(channel, self.rules.first(&self.settings.channels, channel, &mut String::new()))

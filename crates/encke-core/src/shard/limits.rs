@@ -17,6 +17,7 @@ use crate::limits::users::{UserKey, UserUse, UsersOfNodes};
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::protocol::batch::Batch;
+use crate::settings::ChannelRule;
 use crate::settings::in_force::InForce;
 use crate::shard::beside::BesideBurst;
 use crate::shard::{Env, Machines};
@@ -84,12 +85,13 @@ impl BesideBurst<'_> {
                 return Some(names[at]);
             }
         }
-        if self.env.settings.rules_have_rates()
-            && channel.kind() == ChannelKind::Broadcast
-            && let Some(rule) = self.env.settings.rule_of(channel)
-        {
-            let rule = &self.env.settings.given().channels[rule];
-            let rates = [Rate(rule.messages_per_s_max as u64), Rate(rule.bytes_per_s_max as u64)];
+        if self.env.settings.rules_have_rates() && channel.kind() == ChannelKind::Broadcast {
+            let of_rule = |rule: &ChannelRule| [rule.messages_per_s_max as u64, rule.bytes_per_s_max as u64];
+            // 0 is no limit.
+            let least = |one: u64, other: u64| if one == 0 || other == 0 { one.max(other) } else { one.min(other) };
+            let rules = self.env.settings.publication_rules(channel).map(of_rule);
+            let rates =
+                rules.fold([0; 2], |[messages, bytes], of| [least(messages, of[0]), least(bytes, of[1])]).map(Rate);
             if let Some(at) = self.env.first_over(&rates, units, (CHANNEL, channel.as_str())) {
                 self.env.metrics.channel_rates_exceeded.add(1);
                 return Some(["channel_messages_per_s_max", "channel_bytes_per_s_max"][at]);

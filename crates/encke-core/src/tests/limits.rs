@@ -200,11 +200,12 @@ fn a_channel_has_a_rate_by_its_rule() {
     assert_eq!((rig.accepted(NOW, &bob, "/slow/1").0, rig.accepted(NOW, &bob, "/slow/2").0), (0, 3));
     assert_eq!(rig.accepted(NOW, &bob, "/thin/1"), (5, error("channel_bytes_per_s_max")), "76 bytes each");
     assert_eq!(rig.accepted(NOW, &bob, "/free").0, 100);
+    assert_eq!(rig.accepted(NOW, &bob, "/slow/**"), (3, error("channel_messages_per_s_max")), "so do its patterns");
     // The program itself has no limit.
     for number in 0..10 {
         rig.shard.publish_now("/slow/1", &number.to_string());
     }
-    assert_eq!(rig.shard.metrics().channel_rates_exceeded.get(), 97 + 100 + 97 + 95);
+    assert_eq!(rig.shard.metrics().channel_rates_exceeded.get(), 97 + 100 + 97 + 95 + 97);
 }
 
 #[test]
@@ -385,6 +386,12 @@ fn a_rule_says_who_may_publish() {
     assert_eq!((publish(&ann, "/news/1"), publish(&none, "/news/1")), (denied.into(), denied.into()));
     assert_eq!((publish(&ann, "/chat/1"), publish(&none, "/chat/1")), (String::new(), denied.into()));
     assert_eq!((publish(&ann, "/free"), publish(&none, "/free")), (String::new(), String::new()));
+    // On a pattern: by all rules that have a channel in common with it.
+    for pattern in ["/news/*", "/news/**", "/news/a/*", "/**"] {
+        assert_eq!(publish(&ann, pattern), denied, "{pattern}");
+    }
+    assert_eq!((publish(&ann, "/chat/**"), publish(&none, "/chat/**")), (String::new(), denied.into()));
+    assert_eq!((publish(&none, "/*"), publish(&none, "/free/**")), (String::new(), String::new()));
     let published = rig.shard.metrics().publications.get();
     rig.shard.publish_now("/news/1", "1");
     assert_eq!(rig.shard.metrics().publications.get(), published + 1, "the program itself may");

@@ -190,7 +190,7 @@ impl Application for Decisions {
 
     fn subscribe(&self, subscribing: &encke_core::Subscribing<'_>) -> Answer<Decision> {
         let table = self.0.hooks.table();
-        let concerned = Concerned::reached(&table.channels, subscribing.channel);
+        let concerned = Concerned::of(&table.channels, subscribing.channel);
         if !concerned.has_authorizer() {
             return Answer::Now(Decision::Allow);
         }
@@ -202,7 +202,7 @@ impl Application for Decisions {
 
     fn publish(&self, publishing: &encke_core::Publishing<'_>) -> Answer<Verdict> {
         let table = self.0.hooks.table();
-        let concerned = Concerned::covering(table.channels.of(publishing.channel));
+        let concerned = Concerned::of(&table.channels, publishing.channel);
         if concerned.is_empty() {
             return Answer::Now(Verdict::Forward);
         }
@@ -213,7 +213,7 @@ impl Application for Decisions {
 
     fn call(&self, message: &encke_core::Publishing<'_>) -> Answer<Decision> {
         let table = self.0.hooks.table();
-        let concerned = Concerned::covering(table.channels.of(message.channel));
+        let concerned = Concerned::of(&table.channels, message.channel);
         if !concerned.has_authorizer() {
             return Answer::Now(Decision::Allow);
         }

@@ -33,8 +33,6 @@ struct Progress {
     asked: usize,
     /// True if an authorizer of this group has granted the operation.
     is_granted: bool,
-    /// True for a subscribe: it concerns all channels that a pattern reaches. A publication to a pattern does not reach them.
-    reaches: bool,
     /// True if the filters follow the authorizers.
     is_filtered: bool,
     /// True if a filter has changed the data.
@@ -51,15 +49,11 @@ pub(crate) struct Concerned<'t> {
 }
 
 impl<'t> Concerned<'t> {
-    /// The hooks for a channel.
+    /// The hooks for a subscription to a channel or pattern, or a publication on it: also those of all channels that the pattern reaches.
     #[inline]
-    pub(crate) fn covering(found: Found<'t, ChannelHooks>) -> Concerned<'t> {
-        Concerned { covering: found.len(), found }
-    }
-
-    /// The hooks for a subscription to a channel or pattern: also those of all channels that the pattern reaches.
-    pub(crate) fn reached(hooks: &'t Patterns<ChannelHooks>, name: &str) -> Concerned<'t> {
-        let mut concerned = Concerned::covering(hooks.of(name));
+    pub(crate) fn of(hooks: &'t Patterns<ChannelHooks>, name: &str) -> Concerned<'t> {
+        let found = hooks.of(name);
+        let mut concerned = Concerned { covering: found.len(), found };
         if bayeux::channel::is_pattern(name) {
             concerned.found.extend(hooks.within(name));
         }
@@ -104,14 +98,12 @@ impl<'a> Passage<'a> {
     /// An operation before the first authorizer. `creates`: they decide about the creation of the channel, too.
     /// `is_filtered`: it passes the filters, too.
     pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool, is_filtered: bool) -> Passage<'a> {
-        let reaches = operation == Operation::Subscribe;
         let (operation, then) = if creates { (Operation::Create, Some(operation)) } else { (operation, None) };
         let progress = Progress {
             group: 0,
             then,
             asked: 0,
             is_granted: false,
-            reaches,
             is_filtered,
             is_changed: false,
             has_other_ext: false,
@@ -126,10 +118,7 @@ impl<'a> Passage<'a> {
 
     /// The hooks that it concerns.
     pub(crate) fn concerned<'t>(&self, hooks: &'t Patterns<ChannelHooks>) -> Concerned<'t> {
-        match self.progress.reaches {
-            true => Concerned::reached(hooks, self.access.channel()),
-            false => Concerned::covering(hooks.of(self.access.channel())),
-        }
+        Concerned::of(hooks, self.access.channel())
     }
 
     /// Asks the hooks one after the other, until one waits or the operation is decided about.

@@ -65,6 +65,23 @@ fn a_channel_needs_one_grant_and_no_denial_of_all_its_authorizers() {
     assert_eq!(error(&refused), "403:denied_by_not_granting:publish_denied");
 }
 
+/// Those who subscribe to the pattern would take it for a message from one of its channels.
+#[test]
+fn a_publication_on_a_pattern_needs_the_grants_of_all_names_that_it_reaches() {
+    let server = TestServer::of(server().authorize("/room/*", |access: &Access| match access.channel() {
+        "/room/open" | "/room/*" => Grant::Grant,
+        _ => Grant::Ignore,
+    }));
+    let mut ws = server.session();
+    let mut publish = |channel: &str| ws.call(json!({"channel": channel, "data": 1}));
+    for channel in ["/room/open", "/room/*", "/room/a/**", "/free/**"] {
+        assert_eq!(publish(channel)["successful"], true, "{channel}");
+    }
+    for channel in ["/room/other", "/room/**", "/**"] {
+        assert_eq!(error(&publish(channel)), "403:denied_by_not_granting:publish_denied", "{channel}");
+    }
+}
+
 #[test]
 fn creation_is_asked_about_until_a_channel_exists() {
     let asked = Arc::new(Mutex::new(Vec::new()));
