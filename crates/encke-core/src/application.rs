@@ -14,6 +14,7 @@ use strum::IntoStaticStr;
 use crate::attributes::Attributes;
 use crate::handshake_reply::HandshakeReply;
 use crate::identity::{Head, Identity, add_to_reply};
+use crate::limits::sessions::SessionOwner;
 use crate::rights::policy::Policy;
 use crate::settings::TransportName;
 
@@ -230,18 +231,26 @@ pub struct Caller<'a> {
     pub identity: Option<&'a Arc<Identity>>,
     /// Its attributes, as they are now. None if none was ever set.
     pub attributes: Option<&'a Arc<Attributes>>,
+    /// Whose share of a budget its work takes: that of its user, or of its address. None if it is not known.
+    pub counted_for: Option<SessionOwner>,
 }
 
 impl<'a> Caller<'a> {
     /// A session with this client id and owner.
     pub fn new(id: &'a str, identity: Option<&'a Arc<Identity>>) -> Caller<'a> {
-        Caller { id, identity, attributes: None }
+        Caller { id, identity, attributes: None, counted_for: None }
     }
 
     /// The same with these attributes.
     #[must_use]
     pub fn with_attributes(self, attributes: Option<&'a Arc<Attributes>>) -> Caller<'a> {
         Caller { attributes, ..self }
+    }
+
+    /// The same with the owner of the shares that its work takes.
+    #[must_use]
+    pub fn with_owner(self, counted_for: Option<SessionOwner>) -> Caller<'a> {
+        Caller { counted_for, ..self }
     }
 
     /// An attribute of the session, as raw JSON.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_core::{
     Actions, Answer as Later, Application, Attributes, Caller, Decision, EndReason, Handshake, Identity, Pending,
-    Policy, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
+    Policy, Publishing, Refusal, Replacement, Service, SessionOwner, Subscribing, Verdict,
 };
 
 use crate::answer::{Answer, Answered};
@@ -32,16 +32,18 @@ struct Owner {
     id: Arc<str>,
     identity: Option<Arc<Identity>>,
     attributes: Option<Arc<Attributes>>,
+    counted_for: Option<SessionOwner>,
 }
 
 impl Owner {
     fn of(caller: &Caller<'_>) -> Owner {
         let (identity, attributes) = (caller.identity.cloned(), caller.attributes.cloned());
-        Owner { id: caller.id.into(), identity, attributes }
+        Owner { id: caller.id.into(), identity, attributes, counted_for: caller.counted_for }
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller::new(&self.id, self.identity.as_ref()).with_attributes(self.attributes.as_ref())
+        let caller = Caller::new(&self.id, self.identity.as_ref()).with_attributes(self.attributes.as_ref());
+        caller.with_owner(self.counted_for)
     }
 }
 
@@ -152,7 +154,7 @@ impl Application for Hooks {
 
     fn publish(&self, publishing: &Publishing<'_>) -> Later<Verdict> {
         let first = self.inner.publish(publishing);
-        let backends = self.wanting(EventKind::Publish).iter().filter(|backend| backend.covers(publishing.channel));
+        let backends = self.wanting(EventKind::Publish).iter().filter(|backend| backend.concerns(publishing.channel));
         let backends: Vec<Arc<Backend>> = backends.cloned().collect();
         if backends.is_empty() || matches!(first, Later::Now(Verdict::Delete | Verdict::Deny(_))) {
             return first;
@@ -225,11 +227,7 @@ impl Application for Hooks {
             let mut actions = Actions::default();
             match asked.await {
                 Ok(answered) => {
-                    for action in answered.actions {
-                        if let Some(of_user) = perform::with_reply(action, &mut actions) {
-                            backend.perform(&of_user).await;
-                        }
-                    }
+                    answered.actions.into_iter().for_each(|action| perform::with_reply(action, &mut actions));
                     if let Answer::Call(Some(reply)) = answered.answer {
                         if reply.successful {
                             actions.reply(reply.data);

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::answer::{Action, Deliver, Publish, Target};
 
-/// Adds an action to those of a service call, which the shard performs with the reply. Returns an action that only a handle can perform.
-pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action> {
+/// Adds an action to those of a service call, which the shard performs with the reply. They count for the caller.
+pub(crate) fn with_reply(action: Action, actions: &mut Actions) {
     match action {
         Action::Publish(Publish { channel, data, ext, lazy: true }) => {
             actions.publish_lazily(&channel, data.get(), ext.as_deref().map(RawValue::get));
@@ -26,9 +26,11 @@ pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action
         }
         Action::Disconnect(Target { session: Some(session), .. }) => actions.disconnect(&session),
         Action::SetAttributes(set) => set.changes().for_each(|change| actions.change_attribute(&set.session, change)),
-        of_user => return Some(of_user),
+        Action::Deliver(Deliver { user, channel, data, .. }) => {
+            user.into_iter().for_each(|user| actions.deliver_to_user(&user, &channel, data.get()));
+        }
+        Action::Disconnect(Target { user, .. }) => user.into_iter().for_each(|user| actions.disconnect_user(&user)),
     }
-    None
 }
 
 /// Performs an action, and tries again for a while if the server is busy.
@@ -97,7 +99,7 @@ mod tests {
             r#"{"publish": {"channel": "/a", "data": 3, "ext": {"x": 1}, "lazy": true}}"#,
         ] {
             let action = serde_json::from_str(text).expect("an action");
-            assert!(with_reply(action, &mut actions).is_none());
+            with_reply(action, &mut actions);
         }
         let publish = |data: &str, ext: Option<&str>, is_lazy| encke_core::Action::Publish {
             channel: "/a".into(),

@@ -66,8 +66,8 @@ impl BesideBurst<'_> {
     pub(super) fn may(&mut self, entry: Entry, key: SessionKey, wish: &Wish<'_>, decided: Option<Resolved>) -> May {
         let client = match (self.sessions.id_of_entitled(key), self.clients.entitled(key)) {
             (Some(id), Ok(identity)) => {
-                let attributes = self.clients.attributes(key);
-                Client::Session(Caller::new(id.as_str(), identity).with_attributes(attributes))
+                let (attributes, owner) = (self.clients.attributes(key), self.clients.counted_for(key));
+                Client::Session(Caller::new(id.as_str(), identity).with_attributes(attributes).with_owner(owner))
             }
             _ => Client::Ended,
         };

@@ -51,7 +51,7 @@ impl Machines {
         }
         tracing::debug!(session = ?id, why = ?why, "session ended");
         let caller = Caller::new(id.as_str(), owner.as_ref().map(|owner| &owner.identity));
-        let caller = caller.with_attributes(attributes.as_ref());
+        let caller = caller.with_attributes(attributes.as_ref()).with_owner(counted_for);
         let mut actions = Actions::default();
         self.env.shared.application.ended(&caller, why, &mut actions);
         self.act_later(actions, counted_for);

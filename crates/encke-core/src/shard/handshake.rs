@@ -293,7 +293,7 @@ impl Machines {
     /// A session as the application's hooks see it.
     pub(super) fn caller(&self, key: SessionKey) -> Option<Caller<'_>> {
         let caller = Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key));
-        Some(caller.with_attributes(self.clients.attributes(key)))
+        Some(caller.with_attributes(self.clients.attributes(key)).with_owner(self.clients.counted_for(key)))
     }
 
     pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {

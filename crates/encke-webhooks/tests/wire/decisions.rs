@@ -97,12 +97,15 @@ async fn subscribes_and_publishes_are_allowed_denied_changed_or_dropped() {
 #[tokio::test]
 async fn a_pattern_that_reaches_into_the_channels_of_a_backend_is_decided_by_it() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribe])]);
+    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribe, EventKind::Publish])]);
     let client = world.client("ann").await.expect("a session");
     let denied = error(client.subscribe("/**").await);
     assert!(denied.contains("403:not_yours:subscribe_denied"), "{denied}");
     client.subscribe("/other/**").await.expect("not the backend's");
-    assert_eq!(backend.kinds(), ["subscribe"]);
+    client.publish("/hooked/a/**", &1).await.expect("allowed");
+    client.publish("/**", &1).await.expect("allowed");
+    client.publish("/other/**", &1).await.expect("not the backend's");
+    assert_eq!(backend.kinds(), ["subscribe", "publish", "publish"]);
 }
 
 #[tokio::test]
