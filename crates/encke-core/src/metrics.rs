@@ -164,6 +164,8 @@ metrics! {
     Counter responses_delayed "encke_responses_delayed" "Connects with messages that waited because the bodies of other responses had reached responses_bytes_max."
     Gauge incomplete_bytes "encke_incomplete_bytes" "Bytes of incomplete WebSocket messages and request bodies."
     Counter incomplete_given_up "encke_incomplete_given_up" "Incomplete messages and bodies discarded because there was no room."
+    Gauge waiting_requests_bytes "encke_waiting_requests_bytes" "Bytes of the bodies of requests that wait for their turn."
+    Counter waiting_requests_refused "encke_waiting_requests_refused" "Requests answered with 503 because the bodies of others that wait left no room (waiting_requests_bytes_max)."
     Counter timeouts "encke_timeouts" "Sockets closed because they were silent, and requests that took too long."
     Counter history_store_waits "encke_history_store_waits" "Times a WebSocket was not read because too many history records waited for the disk."
     Gauge mailbox_bytes "encke_mailbox_bytes" "Bytes in transit between shards."

@@ -257,6 +257,9 @@ crate::settings! {
         message_bytes_max: usize = 1024 * 1024, cometd_of_each_transport("maxMessageSize"), at_least(64, ROOM);
         /// Bytes of incomplete messages and request bodies of one shard; at least two messages.
         incomplete_bytes_max: usize = 64 * 1024 * 1024;
+        /// Bytes of the whole bodies of requests of one shard that wait for their turn, because others are served; further ones get 503. One
+        /// address has at most a part of them, and bodies of up to 4 KiB have a reserve.
+        waiting_requests_bytes_max: usize = 64 * 1024 * 1024;
         /// Bytes of the `ext` of a handshake, and of the credentials of a refresh. They come from somebody who is not known yet.
         credentials_bytes_max: usize = 32 * 1024, at_least(1024, ROOM);
         /// Size of all headers of a request, in bytes.

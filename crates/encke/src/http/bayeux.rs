@@ -192,8 +192,9 @@ async fn exchange(
 ) -> BayeuxResponse {
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let (is_https, takes_gzip) = (asking.is_https, asking.takes_gzip);
-    let Some((answer, receipt)) = ask(connection, transport, asking, body).await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n").into();
+    let (answer, receipt) = match ask(connection, transport, asking, body).await {
+        Ok(answer) => answer,
+        Err(unanswered) => return unanswered.response().into(),
     };
     let (body, is_gzip) = match takes_gzip && answer.compresses {
         true => coding::form(connection, answer.body).await,
@@ -224,17 +225,40 @@ async fn exchange(
     response.into()
 }
 
-/// Passes a batch to the shard and waits for its answer. None if the server stops.
+/// The reason why a batch has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// The server stops.
+    GoingAway,
+    /// Too much waits: the batch was not processed.
+    Busy,
+}
+
+impl Unanswered {
+    fn response(self) -> Response<Body> {
+        let (reason, fields): (_, &[_]) = match self {
+            Unanswered::GoingAway => ("the server is going away\n", &[]),
+            Unanswered::Busy => ("too many requests wait\n", &[(RETRY_AFTER, "5")]),
+        };
+        with(text(StatusCode::SERVICE_UNAVAILABLE, reason), fields)
+    }
+}
+
+/// Passes a batch to the shard and waits for its answer.
+///
+/// # Errors
+/// [`Unanswered`]: there is none.
 pub(super) async fn ask(
     connection: &Connection,
     transport: HttpTransport,
     // Boxed: nothing of it stays while the request is held.
     asking: Box<Asking>,
     body: String,
-) -> Option<Answer> {
+) -> Result<Answer, Unanswered> {
     let node = &connection.node;
     let mut usage = connection.usage().get();
-    node.wait_for_turn(&usage, body.len(), || node.shard().client_of_request(&body)).await;
+    let turn = node.wait_for_turn(&usage, body.len(), asking.peer, || node.shard().client_of_request(&body));
+    turn.await.map_err(|_| Unanswered::Busy)?;
     let (exchange, answer) = node.exchange();
     let _waiting = WaitingExchange { connection, exchange };
     let before = node.shard().work();
@@ -251,7 +275,7 @@ pub(super) async fn ask(
     // The shard of the session does the work.
     usage.add(now, bytes.max(node.shard().work() - before));
     connection.usage().set(usage);
-    answer.await.ok()
+    answer.await.map_err(|_| Unanswered::GoingAway)
 }
 
 /// Abandons the exchange if the client leaves before the answer.

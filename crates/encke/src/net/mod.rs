@@ -35,5 +35,6 @@ pub(crate) mod thread_message;
 pub(crate) mod turn;
 mod two_lengths;
 mod waiting;
+pub(crate) mod waiting_bodies;
 pub(crate) mod watched;
 mod young;

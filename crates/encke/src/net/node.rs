@@ -24,6 +24,7 @@ use super::queues::Queues;
 use super::server_shared::ServerShared;
 use super::store_thread::Inbox;
 use super::thread_message::ThreadMessage;
+use super::waiting_bodies::WaitingBodies;
 use super::young::YoungRequests;
 use crate::caught::Caught;
 use crate::cluster::link::ToCluster;
@@ -56,6 +57,7 @@ pub(crate) struct Node {
     /// The readers that wait to be read.
     pub(super) queues: RefCell<Queues>,
     pub(super) incomplete: RefCell<Incomplete>,
+    pub(super) waiting_bodies: RefCell<WaitingBodies>,
     /// Wakes the tasks of HTTP connections when the server drains.
     leaving: Notify,
     /// Requests that wait for their answer.
@@ -83,6 +85,7 @@ impl Node {
             behind: Cell::new(false),
             queues: RefCell::default(),
             incomplete: RefCell::default(),
+            waiting_bodies: RefCell::default(),
             leaving: Notify::new(),
             young: YoungRequests::default(),
             parked: ParkedConnections::default(),

@@ -12,7 +12,8 @@ use std::task::{Poll, Waker};
 use super::incomplete::Sender;
 use super::node::Node;
 use super::queues::{Queue, QueuePosition, Reader, WaitingReader};
-use encke_core::{Id, Now, Usage, Weight};
+use super::waiting_bodies::BodyShare;
+use encke_core::{Id, Now, Over, Peer, Usage, Weight};
 
 impl Node {
     /// True if a reader whose next message has this weight and size may go on. If not, it has a position in a queue and is
@@ -78,14 +79,24 @@ impl Node {
         self.wait_in_queue(position, Queue::Decision, reader, 0, waker);
     }
 
-    /// Waits until a request may be processed. `client` finds the session that it names, if it names one.
-    pub(crate) async fn wait_for_turn(&self, usage: &Usage, bytes: usize, client: impl FnOnce() -> Option<Id>) {
+    /// Waits until a request with a body of so many bytes may be processed. `client` finds the session that it names, if it names one.
+    ///
+    /// # Errors
+    /// [`Over`]: the bodies of requests that wait leave no room for this one (`waiting_requests_bytes_max`).
+    pub(crate) async fn wait_for_turn(
+        &self,
+        usage: &Usage,
+        bytes: usize,
+        peer: Peer,
+        client: impl FnOnce() -> Option<Id>,
+    ) -> Result<(), Over> {
         let now = self.now();
         if self.admits_next(now, usage.weigh(now, bytes), None) {
-            return;
+            return Ok(());
         }
+        let share = Some(self.take_room(bytes, peer)?);
         let reader = Reader::Request(client());
-        let mut queued = QueuedRequest { node: self, position: None };
+        let mut queued = QueuedRequest { node: self, position: None, share };
         poll_fn(|cx| {
             let now = self.now();
             let weight = usage.weigh(now, bytes);
@@ -93,6 +104,16 @@ impl Node {
             if admitted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+        Ok(())
+    }
+
+    /// Takes room for the body of a request that waits.
+    fn take_room(&self, bytes: usize, peer: Peer) -> Result<BodyShare, Over> {
+        let (shard, mut bodies) = (self.shard(), self.waiting_bodies.borrow_mut());
+        let share = bodies.take(bytes, peer, shard.settings());
+        shard.metrics().waiting_requests_refused.add(share.is_err().into());
+        shard.metrics().waiting_requests_bytes.set(bodies.bytes());
+        share
     }
 
     fn wait_in_queue(
@@ -144,14 +165,18 @@ impl Node {
     }
 }
 
-/// A request in a queue. Dropping it removes it from the queue.
+/// A request in a queue, with the room for its body. Dropping it removes it from the queue.
 struct QueuedRequest<'a> {
     node: &'a Node,
     position: Option<QueuePosition>,
+    share: Option<BodyShare>,
 }
 
 impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         self.node.leave_queue(&mut self.position);
+        let mut bodies = self.node.waiting_bodies.borrow_mut();
+        self.share.take().into_iter().for_each(|share| bodies.give_back(share));
+        self.node.shard().metrics().waiting_requests_bytes.set(bodies.bytes());
     }
 }

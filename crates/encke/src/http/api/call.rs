@@ -70,9 +70,11 @@ impl Call<'_> {
     /// Waits until the server admits the work of this request.
     pub(super) async fn wait_for_turn(&self) -> Result<(), Problem> {
         let usage = self.connection.usage().get();
-        let turn = self.connection.node.wait_for_turn(&usage, self.body.len(), || None);
-        let busy = |_| Problem::new(Kind::BUSY, "the server takes no messages at the moment; nothing was published");
-        tokio::time::timeout(ADMISSION_TIMEOUT, turn).await.map_err(busy)
+        let peer = self.connection.peer(&self.connection.client(self.headers));
+        let turn = self.connection.node.wait_for_turn(&usage, self.body.len(), peer, || None);
+        let has_turn = matches!(tokio::time::timeout(ADMISSION_TIMEOUT, turn).await, Ok(Ok(())));
+        let busy = || Problem::new(Kind::BUSY, "the server takes no messages at the moment; nothing was published");
+        has_turn.then_some(()).ok_or_else(busy)
     }
 
     /// The names of sessions in answers.

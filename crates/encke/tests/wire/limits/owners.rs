@@ -42,6 +42,7 @@ const LIMITS: &[(&str, Kind)] = &[
     ("unconnected_per_address_max", Own),
     ("message_bytes_max", Own),
     ("incomplete_bytes_max", Without),
+    ("waiting_requests_bytes_max", Shares),
     ("credentials_bytes_max", Own),
     ("header_bytes_max", Own),
     ("batch_messages_max", Own),
