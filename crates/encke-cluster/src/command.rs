@@ -57,7 +57,7 @@ pub enum Command {
         /// The subject to which the answer goes, as the request has named it.
         reply_to: String,
         /// The answer, of no more bytes than an envelope.
-        body: Vec<u8>,
+        body: Bytes,
     },
     /// Read a key of a bucket. The answer may be older than the last write.
     Get {

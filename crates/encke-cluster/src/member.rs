@@ -61,6 +61,7 @@ impl Member {
 
     /// Takes new settings.
     pub fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.sessions.set_settings(&settings);
         self.histories.set_settings(settings);
     }
 

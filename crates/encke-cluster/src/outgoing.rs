@@ -77,7 +77,7 @@ impl Outgoing {
 
     fn add_packed(&mut self, channel: &str, (side, is_lazy): (Side, bool), messages: u32, frames: &[u8]) -> u32 {
         let more = envelope::bytes_with(channel, frames.len());
-        if self.bytes + more > self.bytes_max || more > self.envelope_bytes_max {
+        if self.bytes + more + ENTRY_BYTES > self.bytes_max || more > self.envelope_bytes_max {
             return messages;
         }
         let last = self.latest.get(channel).and_then(|index| index.checked_sub(self.left));
@@ -97,7 +97,7 @@ impl Outgoing {
                 let mut bytes = Vec::with_capacity(more);
                 envelope::write_head(channel, is_lazy, &mut bytes);
                 let part = (side, envelope::write_part(side, messages, frames, &mut bytes));
-                self.bytes += bytes.len();
+                self.bytes += bytes.len() + ENTRY_BYTES;
                 self.latest.insert(channel.into(), self.left + self.waiting.len() as u64);
                 self.waiting.push_back(Waiting { channel: channel.into(), bytes, messages, is_lazy, part });
             }
@@ -110,7 +110,7 @@ impl Outgoing {
     pub(crate) fn next(&mut self) -> Option<Result<Sealed, u32>> {
         let Waiting { channel, mut bytes, messages, .. } = self.waiting.pop_front()?;
         self.left += 1;
-        self.bytes -= bytes.len();
+        self.bytes -= bytes.len() + ENTRY_BYTES;
         if self.latest.get(&channel).is_some_and(|index| *index < self.left) {
             self.latest.remove(&channel);
         }
@@ -151,6 +151,8 @@ fn first_frame(frames: &[u8]) -> usize {
 
 /// An envelope of more bytes has one message only.
 const PACKED_BYTES_MAX: usize = 64 * 1024;
+/// The bytes of an envelope beside its own: its place in the line, its channel, and the index of that.
+const ENTRY_BYTES: usize = 256;
 /// An index of at most this many channels keeps its memory.
 const CHANNELS_RETAINED: usize = 1_024;
 

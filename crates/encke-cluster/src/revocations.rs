@@ -129,6 +129,10 @@ impl Revocations {
         let is_too_large = token_id.len() + HEAD_BYTES > VALUE_BYTES_MAX;
         if !self.is_connected || is_too_large || self.sent.len() >= SENT_MAX {
             self.counts.failed += 1;
+            // While the engine is away, the next watch tells what is missing.
+            if self.is_connected && !is_too_large {
+                self.missing.push_back(Revocation { token_id: token_id.into(), until_ms });
+            }
             return self.outputs.push(RevocationOutput::Written(waiter, false));
         }
         self.write(Revocation { token_id: token_id.into(), until_ms }, wall_ms, Some(waiter));
@@ -138,8 +142,8 @@ impl Revocations {
     pub fn end_user(&mut self, now_ms: u64, ended: UserEnd<'_>) {
         let UserEnd { user, mark, ttl_ms, owner, waiter } = ended;
         let is_too_large = user.len() + HEAD_BYTES > VALUE_BYTES_MAX;
-        let has_room = !is_too_large && self.marking.len() < SENT_MAX && self.shares.take(now_ms, owner, ttl_ms);
-        if !self.is_connected || !has_room {
+        let is_possible = self.is_connected && !is_too_large && self.marking.len() < SENT_MAX;
+        if !is_possible || !self.shares.take(now_ms, owner, user, ttl_ms) {
             self.counts.failed += 1;
             return self.outputs.extend(waiter.map(|waiter| RevocationOutput::Written(waiter, false)));
         }

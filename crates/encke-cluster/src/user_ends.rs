@@ -1,10 +1,11 @@
 //! The keys of users whose sessions have ended by an order, beside those of revoked tokens. Nodes of earlier versions do not know them, and
 //! leave them alone.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{Amount, Budget, SessionOwner, Share, Shares, Urgency};
+use foldhash::fast::RandomState;
 use sha2::{Digest as _, Sha256};
 
 use crate::hex;
@@ -28,21 +29,30 @@ pub struct UserEnd<'a> {
 #[derive(Default)]
 pub(crate) struct MarkShares {
     shares: Shares<SessionOwner>,
-    taken: VecDeque<(u64, Share<SessionOwner>)>,
+    /// Oldest first: the times until which they are known, in milliseconds, and the hashes of the users.
+    taken: VecDeque<(u64, [u8; 32], Share<SessionOwner>)>,
+    /// The users of these. A later mark of one replaces the earlier one, and takes no further room.
+    users: HashSet<[u8; 32], RandomState>,
 }
 
 impl MarkShares {
     /// Takes room for a mark. False if there is none. The program has as much as it wants.
-    pub(crate) fn take(&mut self, now_ms: u64, owner: Option<SessionOwner>, ttl_ms: u64) -> bool {
-        while let Some((_, share)) = self.taken.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
+    pub(crate) fn take(&mut self, now_ms: u64, owner: Option<SessionOwner>, user: &str, ttl_ms: u64) -> bool {
+        while let Some((_, user, share)) = self.taken.pop_front_if(|(until_ms, ..)| *until_ms <= now_ms) {
             self.shares.give_back(share);
+            self.users.remove(&user);
         }
         let Some(owner) = owner else { return true };
+        let user = hash_of(user);
+        if self.users.contains(&user) {
+            return true;
+        }
         let budget = Budget::new(MARKS_OF_CLIENTS_MAX, usize::MAX);
         let share = self.shares.take(&budget, owner, Amount::of(1), Urgency::Common);
-        let is_taken = share.is_ok();
-        self.taken.extend(share.ok().map(|share| (now_ms + ttl_ms, share)));
-        is_taken
+        let Ok(share) = share else { return false };
+        self.users.insert(user);
+        self.taken.push_back((now_ms + ttl_ms, user, share));
+        true
     }
 }
 
@@ -93,9 +103,12 @@ mod tests {
     #[test]
     fn one_client_leaves_room_for_the_marks_of_others_and_the_program_needs_none() {
         let mut shares = MarkShares::default();
-        let of_one = (0..100_000).take_while(|_| shares.take(1, Some(SessionOwner::of(1)), 1_000)).count();
+        let mut take =
+            |now_ms, owner: Option<u64>, user: &str| shares.take(now_ms, owner.map(SessionOwner::of), user, 1_000);
+        let of_one = (0..100_000).take_while(|number| take(1, Some(1), &number.to_string())).count();
         assert!((4_000..16_000).contains(&of_one), "{of_one}");
-        assert!(shares.take(1, Some(SessionOwner::of(2)), 1_000) && shares.take(1, None, 1_000));
-        assert!(shares.take(1_001, Some(SessionOwner::of(1)), 1_000), "the first ones are known no more");
+        assert!(take(1, Some(1), "7"), "a later mark of one of these users");
+        assert!(take(1, Some(2), "ann") && take(1, None, "bob") && !take(1, Some(1), "carol"));
+        assert!(take(1_001, Some(1), "carol"), "the first ones are known no more");
     }
 }

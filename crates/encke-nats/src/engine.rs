@@ -199,13 +199,16 @@ impl Sending {
             EngineCommand::Request { number, subject, body, timeout_ms } => {
                 self.request(number, subject, body, timeout_ms).await;
             }
-            EngineCommand::Answer { reply_to: subject, body } | EngineCommand::Send { subject, body } => {
-                if let Err(error) = self.client.publish(subject, Bytes::from(body)).await {
-                    self.events.report(EngineEvent::Failed(error.to_string())).await;
-                }
-            }
+            EngineCommand::Answer { reply_to: subject, body } => self.send(subject, body).await,
+            EngineCommand::Send { subject, body } => self.send(subject, body.into()).await,
             // Those about keys.
             _ => {}
+        }
+    }
+
+    async fn send(&mut self, subject: String, body: Bytes) {
+        if let Err(error) = self.client.publish(subject, body).await {
+            self.events.report(EngineEvent::Failed(error.to_string())).await;
         }
     }
 

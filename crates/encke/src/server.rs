@@ -223,7 +223,8 @@ fn start_cluster(
     };
     let node = cluster.node(settings)?;
     let of_node = (tag, server_shared.mailboxes.shards());
-    let sessions = sessions::settings(&cluster, settings, cluster.subjects()?, of_node);
+    let memory = server_shared.shared().memory.clone();
+    let sessions = sessions::settings(&cluster, settings, cluster.subjects()?, of_node, memory);
     let sessions = Sessions::new(sessions).that_awaits_shards();
     let member = Member::new(node, sessions, cluster.histories(settings, tag)?, settings.clone());
     let wakes = link.clone();

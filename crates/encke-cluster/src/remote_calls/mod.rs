@@ -288,7 +288,7 @@ impl RemoteCalls {
         if let Some(reply_to) = self.served.end(run, &Bytes::copy_from_slice(content))
             && body.len() <= self.body_bytes_max
         {
-            self.outputs.push(RemoteCallOutput::Engine(Command::Answer { reply_to, body }));
+            self.outputs.push(RemoteCallOutput::Engine(Command::Answer { reply_to, body: body.into() }));
         }
     }
 
@@ -425,7 +425,8 @@ impl RemoteCalls {
             }
             Begun::Answered(answer) => {
                 let body = message::write_answer(&answer);
-                self.outputs.push(RemoteCallOutput::Engine(Command::Answer { reply_to: reply_to.into(), body }));
+                self.outputs
+                    .push(RemoteCallOutput::Engine(Command::Answer { reply_to: reply_to.into(), body: body.into() }));
             }
             Begun::Known => {}
             Begun::Full => self.counts.refused += 1,

@@ -125,7 +125,7 @@ impl Cluster {
                     self.flights.push_back(Flight::Message(subject, Some(to), body));
                 }
                 RemoteCallOutput::Engine(Command::Answer { reply_to, body }) => {
-                    self.flights.push_back(Flight::Answer(reply_to, body));
+                    self.flights.push_back(Flight::Answer(reply_to, body.to_vec()));
                 }
                 RemoteCallOutput::Engine(_) => {}
                 RemoteCallOutput::Asked { run, content, .. } => {
@@ -143,7 +143,7 @@ impl Cluster {
         }
         for output in member.calls.take_outputs() {
             if let RemoteCallOutput::Engine(Command::Answer { reply_to, body }) = output {
-                self.flights.push_back(Flight::Answer(reply_to, body));
+                self.flights.push_back(Flight::Answer(reply_to, body.to_vec()));
             }
         }
     }

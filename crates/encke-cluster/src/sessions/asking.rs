@@ -11,7 +11,7 @@ use super::own::{KeyCommand, Own};
 use super::record::{Content, Key, Record};
 use super::searches::Absence;
 use super::servers::{ABSENT_PAUSE_MS, RELEASE_MS};
-use super::{Output, Past, Sent, Sessions, State, Visited};
+use super::{Output, Past, Sent, Sessions, SessionsSettings, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -81,14 +81,26 @@ impl Sessions {
         let Some(search) = self.searches.get(number) else { return };
         let key = search.key;
         search.state = State::Waits;
+        let owner = search.owner;
         if !self.searches.lead(number, key) {
             return;
         }
-        let command = self.number(Sent::Search(number));
+        if !self.reads.begin(owner, number) {
+            // It goes on at its turn.
+            return;
+        }
+        let command = self.number(Sent::Read(number));
         if let Some(search) = self.searches.get(number) {
             (search.state, search.command) = (State::Reads, command);
         }
         self.send_key_command(command, KeyCommand::Read(key));
+    }
+
+    /// Lets searches go on whose records may be read now.
+    pub(super) fn read_next(&mut self, now_ms: u64) {
+        while let Some(number) = self.reads.next(self.is_connected) {
+            self.go_on(now_ms, number);
+        }
     }
 
     /// The node that was asked has answered, or has not.
@@ -165,6 +177,16 @@ impl Sessions {
 
     fn served(&mut self, now_ms: u64, number: u64, home: NodeTag, response: Response) {
         self.counts.forwarded += 1;
+        let SessionsSettings { memory, responses_bytes_max, .. } = &self.settings;
+        let has_room = memory.body_bytes() + response.body.len() <= *responses_bytes_max;
+        let response = match response.confirm {
+            Some(_) if !has_room && memory.body_bytes() > 0 => {
+                // Its messages come again.
+                self.tell_home(home, number, Fate::Lost);
+                Response::with_status(503)
+            }
+            _ => Response { body: memory.counted_part(response.body), ..response },
+        };
         let Some(search) = self.searches.get(number) else { return };
         let is_confirmed = response.confirm.is_some();
         if !search.is_abandoned {

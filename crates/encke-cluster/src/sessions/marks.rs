@@ -45,9 +45,14 @@ impl UserMarks {
             return false;
         }
         self.order.push_back((until_ms, hash, mark));
-        if self.order.len() > USERS_MAX {
+        while self.all.len() > USERS_MAX {
             self.dropped += 1;
             self.forget_first();
+        }
+        // Many marks of one user are one.
+        if self.order.len() > 2 * self.all.len() + SWEEP_FROM {
+            let all = &self.all;
+            self.order.retain(|(_, hash, mark)| all.get(hash) == Some(mark));
         }
         true
     }
@@ -139,3 +144,5 @@ fn hash_of(user: &str) -> [u8; HASH_BYTES] {
 const HASH_BYTES: usize = 16;
 /// Users with marks, of some 80 bytes each. The oldest give way.
 const USERS_MAX: usize = 128 * 1_024;
+/// Marks that do not hold any more for which it is not worth to look.
+const SWEEP_FROM: usize = 1_024;

@@ -23,6 +23,7 @@ mod notices;
 mod orders;
 mod own;
 mod probing;
+mod reads;
 mod record;
 mod records;
 mod relaying;
@@ -36,9 +37,10 @@ mod unrecorded;
 mod visiting;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_core::{ExchangeId, ForNodes, FromNodes, Id, NodeTag, Saved, ShardMessage};
+use encke_core::{ExchangeId, ForNodes, FromNodes, Id, NodeTag, Saved, SessionsMemory, Settings, ShardMessage};
 use foldhash::fast::RandomState;
 
 use crate::command::{Command, KeyReply, RequestFailure, VALUE_BYTES_MAX};
@@ -54,6 +56,7 @@ use notices::Notice;
 use orders::Orders;
 pub use orders::{Order, Ordered};
 use own::{KeyCommand, Outcome};
+use reads::Reads;
 pub use record::RecordView;
 use record::{Key, Record};
 use records::Records;
@@ -79,6 +82,8 @@ pub struct SessionsSettings {
     pub forwarded_max: usize,
     /// Bytes of the bodies of those of this node.
     pub forwarded_bytes_max: usize,
+    /// Bytes of the large bodies of requests of other nodes that this one serves at once.
+    pub served_bytes_max: usize,
     /// Bytes of one body.
     pub message_bytes_max: usize,
     /// The longest time that a connect is held, in milliseconds.
@@ -95,6 +100,10 @@ pub struct SessionsSettings {
     pub encode: fn(&Saved, Past) -> Vec<u8>,
     /// Reads them.
     pub decode: Decode,
+    /// Where the bodies of responses count.
+    pub memory: Arc<SessionsMemory>,
+    /// Bytes of all these bodies.
+    pub responses_bytes_max: usize,
 }
 
 /// Reads a session and its past. None if this is none.
@@ -129,6 +138,7 @@ pub struct Sessions {
     searches: Searches,
     confirming: Confirming,
     serving: Serving,
+    reads: Reads,
     /// Sessions that shards are to give up, by the number of the question.
     releasing: HashMap<u64, Leaving, RandomState>,
     /// Sessions that have been given up and wait for the end of a write of their record.
@@ -171,6 +181,8 @@ struct Leaving {
 enum Sent {
     Record(Key),
     Search(u64),
+    /// A search reads the record of its session.
+    Read(u64),
     Ping(NodeTag),
     Probe(NodeTag),
     Order(u64),
@@ -193,7 +205,8 @@ impl Sessions {
             homes: Homes::default(),
             searches: Searches::new(settings.forwarded_max, settings.forwarded_bytes_max),
             confirming: Confirming::new(settings.shards),
-            serving: Serving::new(settings.forwarded_max),
+            serving: Serving::new(settings.forwarded_max, settings.served_bytes_max),
+            reads: Reads::default(),
             releasing: HashMap::default(),
             leaving: HashMap::default(),
             ends: HashMap::default(),
@@ -224,6 +237,7 @@ impl Sessions {
             return;
         }
         (self.is_connected, self.connected_ms) = (true, now_ms);
+        self.reads.begin_again();
         if !std::mem::replace(&mut self.listens, true) {
             let subject = self.settings.subjects.of_node(self.settings.node);
             self.outputs.push(Output::Engine(Command::Listen { key: Sessions::LISTENS_BY, subject }));
@@ -240,6 +254,11 @@ impl Sessions {
         while let Some((_, key)) = self.ends_until.pop_front() {
             self.has_ended(&key);
         }
+    }
+
+    /// Takes other settings.
+    pub(crate) fn set_settings(&mut self, settings: &Settings) {
+        self.settings.responses_bytes_max = settings.responses_bytes_max;
     }
 
     /// Takes a message of a shard for [`OTHER_NODES`](encke_core::OTHER_NODES).
@@ -291,7 +310,7 @@ impl Sessions {
             Some(Sent::Probe(node)) => self.probe_answered(node, answer.err()),
             Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
             Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),
-            Some(Sent::Record(_) | Sent::Order(_) | Sent::Notice) | None => {}
+            Some(Sent::Record(_) | Sent::Order(_) | Sent::Read(_) | Sent::Notice) | None => {}
         }
     }
 
@@ -299,6 +318,11 @@ impl Sessions {
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: KeyReply) {
         match self.sent.remove(&number) {
             Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
+            Some(Sent::Read(search)) => {
+                self.reads.has_ended();
+                self.record_answered(now_ms, (search, number), answer);
+                self.read_next(now_ms);
+            }
             Some(Sent::Order(order)) => self.order_answered(now_ms, order, &answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
@@ -334,6 +358,7 @@ impl Sessions {
             self.go_on(now_ms, number);
         }
         while let Some((exchange, served)) = self.serving.overdue(now_ms) {
+            self.no_longer_waits(served.asker.0);
             self.lose_fate(exchange, &served);
         }
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
@@ -341,6 +366,8 @@ impl Sessions {
         }
         self.turn_orders(now_ms);
         if !self.is_connected {
+            // They are given up.
+            self.read_next(now_ms);
             return;
         }
         while let Some((_, notice)) = self.notices.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
@@ -388,7 +415,7 @@ impl Sessions {
     }
 
     fn reply(&mut self, reply_to: String, reply: &Reply) {
-        self.outputs.push(Output::Engine(Command::Answer { reply_to, body: reply.write() }));
+        self.outputs.push(Output::Engine(Command::Answer { reply_to, body: reply.write().into() }));
     }
 
     fn send_key_command(&mut self, number: u64, command: KeyCommand) {

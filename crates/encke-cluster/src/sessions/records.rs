@@ -36,7 +36,7 @@ pub(super) struct Records {
     /// Sessions that have to be written, and some that had to be.
     lines: Lines,
     /// Sessions that have waited for a binding write, or still do, and since when, in milliseconds.
-    binding: HashMap<Key, u64, RandomState>,
+    pub(super) binding: HashMap<Key, u64, RandomState>,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
     /// Sessions that have come back with this node and may have ended, until their records are read, or cannot be.
@@ -170,10 +170,10 @@ impl Records {
 
     /// The sessions that another node must not go on with, should this one be gone.
     pub(super) fn unrecorded(&mut self, now_ms: u64) -> Unrecorded {
+        self.sweep_binding();
         let Records { binding, own, .. } = self;
         // Without a record nobody goes on with it.
         let has_record = |own: &Own| own.revision > 0 || own.is_unsure || matches!(own.phase, Phase::Writes(_));
-        binding.retain(|key, _| own.get(key).is_some_and(|own| own.is_binding && !own.is_ended));
         let late = binding.iter().filter(|(_, since_ms)| **since_ms + UNRECORDED_AFTER_MS <= now_ms);
         let late = late.filter_map(|(key, _)| own.get(key).filter(|own| has_record(own)).map(|own| (*key, own.owner)));
         Unrecorded::of(late)
@@ -447,12 +447,20 @@ impl Records {
         self.sweep();
     }
 
-    /// Forgets keys in lines that do not wait there any more, if these are many.
+    fn sweep_binding(&mut self) {
+        let Records { binding, own, .. } = self;
+        binding.retain(|key, _| own.get(key).is_some_and(|own| own.is_binding && !own.is_ended));
+    }
+
+    /// Forgets keys in lines that do not wait there any more, and those of binding writes, if these are many.
     fn sweep(&mut self) {
         if self.lines.len() > 2 * self.own.len() + SWEEP_FROM {
             let mut seen = HashSet::<Key, RandomState>::default();
             let Records { lines, own, .. } = self;
             lines.retain(|key, line| own.get(key).is_some_and(|own| own.waits_in(line)) && seen.insert(*key));
+        }
+        if self.binding.len() > 2 * self.own.len() + SWEEP_FROM {
+            self.sweep_binding();
         }
     }
 

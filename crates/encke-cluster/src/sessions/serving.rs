@@ -27,7 +27,8 @@ pub(super) struct Served {
     /// The subject of the answer. None if it is answered.
     pub(super) reply_to: Option<String>,
     pub(super) session: Id,
-    asker: (NodeTag, u64),
+    /// The node that has asked, and the number of the request there.
+    pub(super) asker: (NodeTag, u64),
 }
 
 /// The reasons why a request is not served.
@@ -35,14 +36,15 @@ pub(super) struct Served {
 pub(super) enum NotServed {
     /// It has come before.
     Known,
-    /// There are too many, or the address of its client has its share.
+    /// There are too many, or too many large ones, or the address of its client has its share.
     Full,
 }
 
 impl Serving {
-    pub(super) fn new(count_max: usize) -> Serving {
+    /// `bytes_max`: that of the large ones together.
+    pub(super) fn new(count_max: usize, bytes_max: usize) -> Serving {
         Serving {
-            budget: Budget::new(count_max, usize::MAX),
+            budget: Budget::new(count_max, bytes_max),
             shares: Shares::default(),
             all: HashMap::default(),
             askers: HashMap::default(),
@@ -56,19 +58,21 @@ impl Serving {
         self.all.len()
     }
 
-    /// Adds a request of a client of this address.
+    /// Adds a request of a client of this address, with a body of so many bytes.
     pub(super) fn add(
         &mut self,
         asker: (NodeTag, u64),
         session: Id,
         reply_to: String,
-        address: Option<IpAddr>,
+        (address, bytes): (Option<IpAddr>, usize),
     ) -> Result<ExchangeId, (NotServed, String)> {
         if self.askers.contains_key(&asker) {
             return Err((NotServed::Known, reply_to));
         }
         let owner = ClientOwner::of(address, asker);
-        let share = self.shares.take(&self.budget, owner, Amount::of(1), Urgency::Common);
+        // A shard processes small ones at once. Large ones wait in its mailbox for their turn.
+        let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };
+        let share = self.shares.take(&self.budget, owner, Amount { count: 1, bytes }, Urgency::Common);
         let Ok(share) = share else { return Err((NotServed::Full, reply_to)) };
         self.last += 1;
         self.askers.insert(asker, self.last);
@@ -116,6 +120,15 @@ impl Serving {
         self.fates.front().map(|(until_ms, _)| *until_ms)
     }
 
+    /// Removes those whose fate a node owes.
+    pub(super) fn owed_by(&mut self, node: NodeTag) -> Vec<(ExchangeId, Served)> {
+        let is_owed = |served: &Served| served.asker.0 == node && served.reply_to.is_none();
+        let mut owed: Vec<u64> =
+            self.all.iter().filter(|(_, (served, _))| is_owed(served)).map(|(number, _)| *number).collect();
+        owed.sort_unstable();
+        owed.into_iter().map(exchange).filter_map(|exchange| Some((exchange, self.remove(&exchange)?))).collect()
+    }
+
     /// Removes all.
     pub(super) fn clear(&mut self) -> Vec<(ExchangeId, Served)> {
         self.askers.clear();
@@ -130,6 +143,9 @@ impl Serving {
     }
 }
 
+/// A body up to this size is processed at once, as by the shard (`LARGE_REQUESTS`).
+const SMALL_BYTES: usize = 8 * 1_024;
+
 fn exchange(number: u64) -> ExchangeId {
     ExchangeId { shard: OTHER_NODES, number }
 }
@@ -141,10 +157,10 @@ mod tests {
 
     #[test]
     fn one_address_leaves_requests_to_others_and_a_copy_of_one_is_known() {
-        let mut serving = Serving::new(80);
+        let mut serving = Serving::new(80, usize::MAX);
         let add = |serving: &mut Serving, number: u64, last: u8| {
             let address = (last > 0).then(|| IpAddr::from([10, 0, 0, last]));
-            serving.add((tag(1), number), id(1, 0), String::new(), address)
+            serving.add((tag(1), number), id(1, 0), String::new(), (address, 100))
         };
         let of_one = (0..100).filter(|number| add(&mut serving, *number, 1).is_ok()).count();
         assert!((60..80).contains(&of_one), "{of_one}");
@@ -154,5 +170,19 @@ mod tests {
         assert!(serving.remove(&other).is_some() && serving.settle((tag(1), 0)).is_some());
         assert_eq!(serving.clear().len(), of_one + 1);
         assert_eq!((0..100).filter(|number| add(&mut serving, *number, 1).is_ok()).count(), of_one);
+    }
+
+    #[test]
+    fn large_requests_of_one_address_leave_room_for_those_of_others_and_small_ones_need_none() {
+        let mut serving = Serving::new(1_000, 8 * 100_000);
+        let mut number = 0;
+        let mut add = |last: u8, bytes: usize| {
+            number += 1;
+            let address = Some(IpAddr::from([10, 0, 0, last]));
+            serving.add((tag(1), number), id(1, 0), String::new(), (address, bytes)).is_ok()
+        };
+        let of_one = (0..100).filter(|_| add(1, 100_000)).count();
+        assert!((5..8).contains(&of_one), "{of_one}");
+        assert!(add(2, 50_000) && add(1, SMALL_BYTES) && !add(1, SMALL_BYTES + 1));
     }
 }

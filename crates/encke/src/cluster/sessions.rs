@@ -4,9 +4,11 @@
 //!   length │ JSON: policy, session without its id │ length │ message │ length │ message │ …
 //! ```
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use encke_cluster::{Past, RecordView, SessionsSettings, Subjects};
-use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, SessionTerms, Settings};
+use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, SessionTerms, SessionsMemory, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::commands;
@@ -32,6 +34,7 @@ pub(crate) fn settings(
     server: &Settings,
     subjects: Subjects,
     (node, shards): (NodeTag, usize),
+    memory: Arc<SessionsMemory>,
 ) -> SessionsSettings {
     SessionsSettings {
         node,
@@ -40,6 +43,8 @@ pub(crate) fn settings(
         shards,
         forwarded_max: cluster.forwarded_max,
         forwarded_bytes_max: cluster.forwarded_bytes_max,
+        // Half of what stops the reading of heavy messages on a shard.
+        served_bytes_max: server.mailbox_bytes_max / 2,
         message_bytes_max: server.message_bytes_max,
         hold_ms: server.timeout_ms,
         records_per_s_max: cluster.session_records_per_s_max,
@@ -48,6 +53,8 @@ pub(crate) fn settings(
         return_delay_ms: cluster.return_delay_ms,
         encode,
         decode,
+        memory,
+        responses_bytes_max: server.responses_bytes_max,
     }
 }
 

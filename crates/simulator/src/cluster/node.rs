@@ -187,7 +187,7 @@ impl Machine {
         let shards: Vec<Shard> = shards.collect();
         let names: bayeux::Limits = (&*settings).into();
         let publications = Publications::new(subjects(), rng.bits(), LIMITS, names.clone());
-        let sessions = Sessions::new(sessions(plan, tag));
+        let sessions = Sessions::new(sessions(plan, tag, &shared));
         let histories = HistoriesSettings {
             node: rng.bits(),
             tag,
@@ -223,7 +223,7 @@ fn settings(plan: &Plan) -> Settings {
     Settings { channels: vec![rule], timeout_ms: HOLD_MS, max_interval_ms: 30_000, ..Settings::default() }
 }
 
-fn sessions(plan: &Plan, tag: NodeTag) -> SessionsSettings {
+fn sessions(plan: &Plan, tag: NodeTag, shared: &Shared) -> SessionsSettings {
     SessionsSettings {
         node: tag,
         subjects: subjects(),
@@ -231,6 +231,7 @@ fn sessions(plan: &Plan, tag: NodeTag) -> SessionsSettings {
         shards: plan.shards,
         forwarded_max: 1_000,
         forwarded_bytes_max: 1 << 20,
+        served_bytes_max: 1 << 20,
         message_bytes_max: 1 << 20,
         hold_ms: HOLD_MS,
         records_per_s_max: 1_000,
@@ -239,6 +240,8 @@ fn sessions(plan: &Plan, tag: NodeTag) -> SessionsSettings {
         return_delay_ms: 1_000,
         encode,
         decode,
+        memory: shared.memory.clone(),
+        responses_bytes_max: 1 << 20,
     }
 }
 

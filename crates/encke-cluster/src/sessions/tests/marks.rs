@@ -105,3 +105,14 @@ fn a_mark_is_known_for_as_long_as_a_record_lives() {
     mark_user(&mut cluster, 0, "bob", 8);
     assert_eq!(cluster.members[0].sessions.counts().user_marks, 1);
 }
+
+#[test]
+fn many_marks_of_one_user_do_not_make_others_forgotten() {
+    let (mut cluster, session) = opened(0);
+    cluster.kill(0);
+    mark_user(&mut cluster, 1, "ann", 7);
+    assert!((1..300_000).all(|mark| mark_user(&mut cluster, 1, "mallory", mark)));
+    let counts = cluster.members[1].sessions.counts();
+    assert_eq!((counts.user_marks, counts.user_marks_dropped), (2, 0));
+    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::Unknown));
+}

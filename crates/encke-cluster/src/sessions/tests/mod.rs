@@ -12,7 +12,9 @@ mod served;
 mod shards;
 mod visits;
 
-use encke_core::{Entropy, Id, Identity, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};
+use std::sync::Arc;
+
+use encke_core::{Entropy, Id, Identity, NodeTag, Policy, Saved, SavedSession, SavedUnacked, SessionsMemory, Stage};
 
 use super::{Past, SessionsSettings};
 use crate::subject::Subjects;
@@ -52,6 +54,7 @@ pub(super) fn settings(node: u64) -> SessionsSettings {
         shards: 3,
         forwarded_max: 16,
         forwarded_bytes_max: 1 << 20,
+        served_bytes_max: 1 << 20,
         message_bytes_max: 1_000,
         hold_ms: 20_000,
         records_per_s_max: 1_000,
@@ -60,6 +63,8 @@ pub(super) fn settings(node: u64) -> SessionsSettings {
         return_delay_ms: 1_000,
         encode,
         decode,
+        memory: Arc::new(SessionsMemory::new(3)),
+        responses_bytes_max: 1 << 20,
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Member {
     pub(super) ordered: Vec<(u64, Ordered)>,
     /// True if its shards answer nothing.
     pub(super) holds: bool,
+    /// True if its clients take no responses yet.
+    pub(super) reads_slowly: bool,
     /// The requests that its clients have sent.
     sent: Vec<u64>,
     /// The statuses of answered requests, and the outcomes of sockets.
@@ -56,7 +58,7 @@ pub(super) struct Member {
 enum Flight {
     Request { from: usize, number: u64, subject: String, body: Vec<u8> },
     Asked { to: usize, reply_to: String, body: Vec<u8> },
-    Reply { reply_to: String, body: Vec<u8> },
+    Reply { reply_to: String, body: Bytes },
     Key { from: usize, command: Command },
     KeyReply { to: usize, number: u64, answer: Result<KeyAnswer, KeyFailure> },
 }
@@ -104,6 +106,7 @@ impl Cluster {
             is_connected: false,
             ordered: Vec::new(),
             holds: false,
+            reads_slowly: false,
             sent: Vec::new(),
             answers: Vec::new(),
             fates: Vec::new(),
@@ -405,7 +408,7 @@ impl Cluster {
             }
             Flight::Reply { reply_to, body } => {
                 if !self.dice.happens(self.faults.loses) {
-                    self.end_request(&reply_to, Ok(body.into()));
+                    self.end_request(&reply_to, Ok(body));
                 }
             }
             Flight::Key { from, command } => self.fly_key(from, command),
