@@ -62,6 +62,8 @@ pub(crate) struct Batch {
     pub(crate) begun: Option<Box<Begun>>,
     /// True if its session gets nothing until the decision has come: it names positions, from which messages come again.
     pub(crate) withholds: bool,
+    /// The members of channels that its calls of the presence service have asked for.
+    pub(crate) members_asked: usize,
     /// The decisions that came later, or for which it waits.
     pub(crate) decisions: Option<Box<Decisions>>,
 }
@@ -76,9 +78,14 @@ pub(crate) struct Decisions {
     pub(crate) made: Vec<(usize, Resolved)>,
     /// The messages that are not processed yet, from the current one on.
     pub(crate) rest: Rest,
+    /// The bytes of the current message, each as often as it was read again for a decision about one of its names.
+    pub(crate) reread_bytes: usize,
     /// True if nobody waits for the response to its request.
     pub(crate) is_abandoned: bool,
 }
+
+/// [`Decisions::reread_bytes`] above which a message is refused, so that a large one with many names does not keep the shard busy.
+pub(crate) const REREAD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Messages that are not processed yet, each with its own text.
 #[derive(Default)]
@@ -133,6 +140,7 @@ impl Batch {
             late: None,
             begun: None,
             withholds: false,
+            members_asked: 0,
             decisions: None,
         }
     }
@@ -141,7 +149,8 @@ impl Batch {
     pub(crate) fn wait_for(&mut self, awaited: Awaited, name: usize) {
         let decisions = self.decisions.get_or_insert_with(|| {
             let rest = Rest::default();
-            Box::new(Decisions { awaited: None, name: 0, made: Vec::new(), rest, is_abandoned: false })
+            let made = Vec::new();
+            Box::new(Decisions { awaited: None, name: 0, made, rest, reread_bytes: 0, is_abandoned: false })
         });
         (decisions.awaited, decisions.name) = (Some(awaited), name);
     }

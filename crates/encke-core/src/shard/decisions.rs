@@ -6,7 +6,7 @@ use bayeux::{BayeuxError, Message};
 use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::events::Effect;
 use crate::now::Now;
-use crate::protocol::batch::{Batch, Rest, Via, failed_call_frame, is_connect, is_handshake};
+use crate::protocol::batch::{Batch, REREAD_BYTES_MAX, Rest, Via, failed_call_frame, is_connect, is_handshake};
 use crate::requests::{Call, Payer, Wait};
 use crate::shard::{Machines, Shard, Timer};
 
@@ -72,6 +72,11 @@ impl Shard {
                 });
             }
         }
+        decisions.reread_bytes += rest.first().map_or(0, |(text, ..)| text.len());
+        if decisions.reread_bytes > REREAD_BYTES_MAX {
+            decisions.made.clear();
+            failure = Some(BayeuxError::SubscriptionNamesMax);
+        }
         let is_gone = match batch.via {
             Via::Socket(socket) => !self.machines.delivery.is_open(socket),
             Via::Http { .. } => is_abandoned,
@@ -114,6 +119,7 @@ impl Shard {
                 break;
             }
             rest.pop();
+            batch.decisions.iter_mut().for_each(|decisions| decisions.reread_bytes = 0);
         }
         self.end_batch(batch);
     }

@@ -102,14 +102,18 @@ impl Machines {
             May::Later(later) => return self.beside().ask(batch, message, later, 0),
         };
         let Some(session) = self.delivery.id_of(Some(key)) else { return };
+        let limit = member("limit").and_then(|limit| limit.integer());
+        let limit = limit.map_or(LIMIT, |limit| limit.clamp(1, LIMIT_MAX) as usize);
+        batch.members_asked += limit;
+        if batch.members_asked > MEMBERS_OF_BATCH_MAX {
+            return self.beside().refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
+        }
         let asked = PresenceEvent::Asked {
             channel: name.as_str().into(),
             session,
             id: message.id.clone().map(bayeux::Id::into_owned),
             after: text("after").unwrap_or_default().into(),
-            limit: member("limit")
-                .and_then(|limit| limit.integer())
-                .map_or(100, |limit| limit.clamp(1, 1_000) as usize),
+            limit,
             owner: self.clients.counted_for(key),
             granted,
         };
@@ -117,3 +121,9 @@ impl Machines {
         self.env.accept(batch, message);
     }
 }
+
+/// The members that a call asks for, if it names no number, and at most.
+const LIMIT: usize = 100;
+const LIMIT_MAX: i64 = 1_000;
+/// The members that the calls of one batch ask for together. One batch is processed at once.
+const MEMBERS_OF_BATCH_MAX: usize = 10_000;

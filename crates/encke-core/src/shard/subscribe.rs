@@ -120,7 +120,9 @@ impl Machines {
         names: &Names<'_>,
         interval: Option<Interval>,
     ) -> Option<Decided> {
-        let mut made = batch.decisions.as_mut().map(|later| std::mem::take(&mut later.made)).unwrap_or_default();
+        let made = batch.decisions.as_mut().map(|later| std::mem::take(&mut later.made)).unwrap_or_default();
+        // They are in the order of the names.
+        let mut made = made.into_iter().peekable();
         let mut decisions = Decided::new();
         let ext = message.ext.map(RawJson::as_str);
         let replays = message.ext.is_some_and(bayeux::ext::uses_replay);
@@ -134,7 +136,8 @@ impl Machines {
                 // Also before an answer that may come under another policy.
                 self.clients.decides_about(key);
             }
-            let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
+            while made.next_if(|(of, _)| *of < index).is_some() {}
+            let earlier = made.next_if(|(of, _)| *of == index).map(|(_, decision)| decision);
             let wish = Wish { ext, is_held: entry == Entry::Replay, ..Wish::of(name) };
             let decision = match self.beside().may(entry, key, &wish, earlier) {
                 May::Granted(granted) => Ok(granted),

@@ -203,6 +203,31 @@ fn a_subscribe_of_several_names_does_nothing_before_all_are_decided() {
     assert_eq!((subscriptions(&rig), rig.waits().0), (6, Vec::new()));
 }
 
+/// Each decision about one of its names reads the message again.
+#[test]
+fn a_large_subscribe_of_many_names_that_are_decided_later_is_refused() {
+    let mut rig = rig(Settings::default());
+    let (socket, client) = rig.socket();
+    let names: Vec<String> = (0..500).map(|number| format!(r#""/slow/{number}""#)).collect();
+    let mut rounds = |bytes: usize| {
+        let (names, text) = (names.join(","), "x".repeat(bytes));
+        let fields = format!(r#""channel":"/meta/subscribe","subscription":[{names}],"ext":{{"a":"{text}"}}"#);
+        assert_eq!(rig.send(socket, &client, &[&fields]), Received::Waits);
+        let rounds = (1..).take_while(|_| match rig.waits().0[..] {
+            [key] => {
+                rig.resolve(key, Resolved::Subscribe(Decision::Allow));
+                true
+            }
+            _ => false,
+        });
+        (rounds.count(), rig.flushed(socket))
+    };
+    let (count, reply) = rounds(500_000);
+    assert!(count < 150 && reply.contains("413::subscription_names_max"), "{count} {reply}");
+    let (count, reply) = rounds(10);
+    assert!(count == 500 && reply.contains(r#""successful":true"#), "{count}");
+}
+
 #[test]
 fn messages_that_come_while_a_subscribe_with_positions_waits_come_once() {
     let rule = ChannelRule { pattern: "/slow/*".into(), history_messages: 10, ..ChannelRule::default() };

@@ -118,6 +118,18 @@ fn the_service_answers_those_who_may_subscribe() {
 }
 
 #[test]
+fn one_batch_asks_for_so_many_members() {
+    let (mut rig, _, _, (socket, client)) = with_ann(settings("/**"));
+    let call =
+        format!(r#"{{"channel":"/service/presence","clientId":"{client}","data":{{"channel":"/a","limit":1000}}}}"#);
+    for _ in 0..2 {
+        rig.shard.socket_text(NOW, socket, &format!("[{}]", vec![&*call; 100].join(",")));
+        let refused = rig.flushed(socket).matches("503::calls_waiting_max").count();
+        assert_eq!((rig.reports().len(), refused), (10, 90));
+    }
+}
+
+#[test]
 fn clients_cannot_announce_members() {
     let (mut rig, _, _, none) = with_ann(settings("/a"));
     let denied = "403:denied_by_security_policy:publish_denied";

@@ -7,7 +7,7 @@
 //!   Last-Event-ID: k3jd9a2f-17       goes on behind this position; ?after=… does the same
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ use http::header::{HeaderName, ORIGIN, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use hyper::body::Body as _;
 
+use super::bayeux::{Asking, Unanswered, ask};
 use super::connection::Connection;
-use super::{Body, bayeux::Asking, bayeux::ask, closing, form, guard, origin, stream, text, with};
+use super::{Body, closing, form, guard, origin, stream, text, with};
 use crate::fallback::RequestBody;
 use crate::net::stream_request::{Served, StreamRequest};
 use encke_core::history::Ring;
@@ -100,10 +101,12 @@ impl Wanted {
         let path = form::decode(path.as_bytes()).ok_or("the path is not UTF-8\n")?;
         let names =
             path.split(",/").enumerate().map(|(at, name)| if at == 0 { name.into() } else { format!("/{name}") });
-        let names: Vec<String> = names.collect();
+        let mut names: Vec<String> = names.collect();
         if names.len() > NAMES_MAX {
             return Err("too many channels\n");
         }
+        let mut known = HashSet::new();
+        names.retain(|name| known.insert(name.clone()));
         let mut format = match stream::wanted(request.headers()) {
             Some(Format::Lines) => Format::MessageLines,
             _ => Format::Messages,
@@ -232,7 +235,10 @@ async fn subscribe(
 async fn call(connection: &Connection, head: Option<Arc<Head>>, peer: Peer, batch: String) -> Result<String, Refusal> {
     let asking = Box::new(Asking { browser: None, head, peer, is_https: false, takes_gzip: false });
     let answer = ask(connection, HttpTransport::Subscription, asking, batch).await;
-    let (answer, _receipt) = answer.ok_or_else(|| Refusal("503::server_draining".into()))?;
+    let (answer, _receipt) = answer.map_err(|unanswered| {
+        let error = if unanswered == Unanswered::Busy { "503::server_busy" } else { "503::server_draining" };
+        Refusal(error.into())
+    })?;
     let reply = String::from_utf8_lossy(&answer.body);
     let reply = reply.trim_start_matches('[').trim_end_matches(']').to_owned();
     let raw = RawJson::trusted(&reply);
@@ -248,6 +254,7 @@ fn latest(connection: &Connection, wanted: &Wanted) -> Option<Positions> {
     let shard = connection.node.shard();
     let histories = &shard.shared().histories;
     let mut positions = Positions::default();
+    let mut count = 0;
     for name in &wanted.names {
         let name = ChannelName::parse(name, &bayeux::Limits::from(&**shard.settings())).ok()?;
         let channels = histories.matching(name, None, POSITIONS_MAX + 1, |_| true);
@@ -255,6 +262,14 @@ fn latest(connection: &Connection, wanted: &Wanted) -> Option<Positions> {
             return None;
         }
         for channel in channels {
+            // Several patterns may match it.
+            if positions.of(&channel).is_some() {
+                continue;
+            }
+            count += 1;
+            if count > POSITIONS_MAX {
+                return None;
+            }
             let ring = histories.find(&channel, 0).map(|position| position.ring);
             let rule = shard.settings().channels.iter().find(|rule| covers(&rule.pattern, &channel));
             let is_retained = rule.is_some_and(|rule| rule.retain_last);
