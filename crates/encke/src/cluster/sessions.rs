@@ -43,8 +43,8 @@ pub(crate) fn settings(
         shards,
         forwarded_max: cluster.forwarded_max,
         forwarded_bytes_max: cluster.forwarded_bytes_max,
-        // Half of what stops the reading of heavy messages on a shard.
-        served_bytes_max: server.mailbox_bytes_max / 2,
+        // Half of what stops the reading of heavy messages on a shard, and at least two messages.
+        served_bytes_max: (server.mailbox_bytes_max / 2).max(2 * server.message_bytes_max),
         message_bytes_max: server.message_bytes_max,
         hold_ms: server.timeout_ms,
         records_per_s_max: cluster.session_records_per_s_max,
