@@ -151,7 +151,7 @@ fn first_frame(frames: &[u8]) -> usize {
 
 /// An envelope of more bytes has one message only.
 const PACKED_BYTES_MAX: usize = 64 * 1024;
-/// The bytes of an envelope beside its own: its place in the line, its channel, and the index of that.
+/// The bytes that an envelope costs beside its own: the entry in the line, its channel, and the index of that.
 const ENTRY_BYTES: usize = 256;
 /// An index of at most this many channels keeps its memory.
 const CHANNELS_RETAINED: usize = 1_024;
