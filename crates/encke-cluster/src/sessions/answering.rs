@@ -80,7 +80,7 @@ impl Sessions {
             let lost = |shard: u16| Output::Shard(shard.into(), ShardMessage::Delivered(*exchange, false));
             return self.outputs.extend(response.confirm.map(lost));
         };
-        let (session, reply_to, asker) = (served.session, served.reply_to.take(), served.asker.0);
+        let (session, reply_to) = (served.session, served.reply_to.take());
         let Some(reply_to) = reply_to else { return };
         let mut reply = Reply::of(response);
         if response.status == NOT_HERE {
@@ -98,7 +98,6 @@ impl Sessions {
         }
         if is_confirmed {
             self.serving.await_fate(exchange, now_ms + FATE_MS);
-            self.wait_for(now_ms, asker);
         } else {
             self.serving.remove(exchange);
         }
@@ -120,9 +119,6 @@ impl Sessions {
     /// Another node tells the fate of a request or of its response.
     fn settled(&mut self, node: NodeTag, number: u64, fate: Fate) {
         let Some((exchange, served)) = self.serving.settle((node, number)) else { return };
-        if served.reply_to.is_none() {
-            self.no_longer_waits(node);
-        }
         self.let_go(exchange, &served, fate == Fate::Taken);
     }
 
@@ -186,7 +182,7 @@ impl Sessions {
     }
 }
 
-/// The time for which the fate of a response is awaited from a node that is there, in milliseconds: its client may read slowly.
-const FATE_MS: u64 = 120_000;
+/// The time for which the fate of a response is awaited, in milliseconds.
+const FATE_MS: u64 = 10_000;
 /// The bytes of a session that moves beside its messages.
 const STATE_BYTES: usize = 128 * 1024;

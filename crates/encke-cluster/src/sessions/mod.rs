@@ -358,7 +358,6 @@ impl Sessions {
             self.go_on(now_ms, number);
         }
         while let Some((exchange, served)) = self.serving.overdue(now_ms) {
-            self.no_longer_waits(served.asker.0);
             self.lose_fate(exchange, &served);
         }
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {

@@ -6,9 +6,9 @@ use super::message::Question;
 use super::{Sent, Sessions, State};
 use crate::command::RequestFailure;
 
-/// A node that serves requests of this one, or owes it the fates of responses.
+/// A node that serves requests of this one.
 pub(super) struct Server {
-    /// The requests and fates that wait for it.
+    /// The requests that wait for it.
     waiting: usize,
     /// The time at which it is asked again if it is there, in milliseconds.
     ping_ms: u64,
@@ -61,9 +61,6 @@ impl Sessions {
         self.end_relays_with(Some(node));
         self.servers.remove(&node);
         self.counts.nodes_gone += 1;
-        for (exchange, served) in self.serving.owed_by(node) {
-            self.lose_fate(exchange, &served);
-        }
         for number in self.searches.that_wait_for(node) {
             let Some(search) = self.searches.get(number) else { continue };
             let is_released = matches!(search.state, State::Releases(_));

@@ -27,8 +27,7 @@ pub(super) struct Served {
     /// The subject of the answer. None if it is answered.
     pub(super) reply_to: Option<String>,
     pub(super) session: Id,
-    /// The node that has asked, and the number of the request there.
-    pub(super) asker: (NodeTag, u64),
+    asker: (NodeTag, u64),
 }
 
 /// The reasons why a request is not served.
@@ -118,15 +117,6 @@ impl Serving {
     /// The time at which the next fate is overdue.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.fates.front().map(|(until_ms, _)| *until_ms)
-    }
-
-    /// Removes those whose fate a node owes.
-    pub(super) fn owed_by(&mut self, node: NodeTag) -> Vec<(ExchangeId, Served)> {
-        let is_owed = |served: &Served| served.asker.0 == node && served.reply_to.is_none();
-        let mut owed: Vec<u64> =
-            self.all.iter().filter(|(_, (served, _))| is_owed(served)).map(|(number, _)| *number).collect();
-        owed.sort_unstable();
-        owed.into_iter().map(exchange).filter_map(|exchange| Some((exchange, self.remove(&exchange)?))).collect()
     }
 
     /// Removes all.
