@@ -41,12 +41,20 @@ async fn a_notification_that_no_request_delivers_is_dropped_and_counted() {
     assert_eq!(backend.kinds(), ["opened", "opened", "opened"]);
 }
 
+/// Names users, and answers everything else when the gate is open.
+fn gated(gate: &Gate) -> Backend {
+    let held = gate.clone();
+    Backend::start(move |seen| match seen.kind.as_str() {
+        "handshake" => Answer::Json(json!({ "allow": true, "user": seen.data["ext"]["name"] })),
+        _ => Answer::After(held.clone(), json!({ "allow": true })),
+    })
+}
+
 #[tokio::test]
 async fn sessions_are_served_in_parallel_up_to_a_limit_and_each_in_order() {
     let gate = Gate::default();
-    let held = gate.clone();
-    let backend = Backend::start(move |_| Answer::After(held.clone(), json!({ "allow": true })));
-    let mut settings = webhook(backend.address, &[EventKind::Publish]);
+    let backend = gated(&gate);
+    let mut settings = webhook(backend.address, &[EventKind::Handshake, EventKind::Publish]);
     settings.requests_in_flight_max = 2;
     let world = World::start(&[settings]);
     let mut clients = Vec::new();
@@ -59,16 +67,16 @@ async fn sessions_are_served_in_parallel_up_to_a_limit_and_each_in_order() {
             pending.push(client.start_publish("/hooked/a", &json!({ "n": n })).await.expect("sent"));
         }
     }
-    backend.wait_for(2).await;
+    backend.wait_for(4 + 2).await;
     world.wait_for_metric("encke_webhook_queue_messages", 4).await;
-    assert_eq!(backend.seen().len(), 2, "requests_in_flight_max");
+    assert_eq!(backend.seen().len(), 4 + 2, "requests_in_flight_max");
     gate.open();
     for reply in pending {
         soon(reply).await.expect("allowed");
     }
     assert_eq!(backend.busy_max(), 2);
     let mut numbers: HashMap<String, Vec<Value>> = HashMap::new();
-    for seen in backend.seen() {
+    for seen in backend.seen().iter().filter(|seen| seen.kind == "publish") {
         numbers.entry(seen.data["session"].to_string()).or_default().push(seen.data["data"]["n"].clone());
     }
     assert_eq!(numbers.len(), 4);
@@ -78,9 +86,8 @@ async fn sessions_are_served_in_parallel_up_to_a_limit_and_each_in_order() {
 #[tokio::test]
 async fn a_full_queue_refuses_decisions_and_drops_notifications() {
     let gate = Gate::default();
-    let held = gate.clone();
-    let backend = Backend::start(move |_| Answer::After(held.clone(), json!({ "allow": true })));
-    let mut settings = webhook(backend.address, &[EventKind::Publish, EventKind::Ended]);
+    let backend = gated(&gate);
+    let mut settings = webhook(backend.address, &[EventKind::Handshake, EventKind::Publish, EventKind::Ended]);
     settings.queue_messages_max = 2;
     let world = World::start(&[settings]);
     let mut clients = Vec::new();
@@ -91,7 +98,7 @@ async fn a_full_queue_refuses_decisions_and_drops_notifications() {
         clients[0].start_publish("/hooked/a", &json!({})).await.expect("sent"),
         clients[1].start_publish("/hooked/a", &json!({})).await.expect("sent"),
     ];
-    backend.wait_for(2).await;
+    backend.wait_for(3 + 2).await;
     let refused = clients[2].publish("/hooked/a", &json!({})).await.expect_err("no room").to_string();
     assert!(refused.contains("backend_unavailable"), "{refused}");
     soon(clients[2].disconnect()).await.expect("a disconnect");

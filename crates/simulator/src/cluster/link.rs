@@ -80,7 +80,7 @@ impl Cluster {
             Command::Publish { subject, envelope } => self.publish(conn, &subject, envelope.into()),
             Command::Request { number, subject, body, .. } => self.request(conn, number, &subject, body.into()),
             Command::Send { subject, body } => self.send(conn, &subject, body.into()),
-            Command::Answer { reply_to, body } => self.answer(&reply_to, body.into()),
+            Command::Answer { reply_to, body } => self.answer(&reply_to, body),
             Command::Get { number, bucket, key } => {
                 let is_old = self.rng.chance(self.faults().reads_old);
                 self.tally.old_reads += u64::from(is_old);

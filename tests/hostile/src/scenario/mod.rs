@@ -87,6 +87,7 @@ pub const ALL: &[Scenario] = &[
     polls::UNREAD_SCRIPTS,
     shares::CALLS,
     shares::HOLDS,
+    shares::BODIES,
     shares::HISTORIES,
     shares::CREDENTIALS,
     shares::RATES,

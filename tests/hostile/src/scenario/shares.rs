@@ -4,8 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use super::{PLAIN, Scenario, TWO};
-use crate::attack::{Arena, Http, Outcome, Peer, Session, Times, batch, done, elsewhere, handshake};
+use crate::attack::{Arena, Http, Outcome, Peer, Poller, Readers, Session, Times, batch, done, elsewhere, handshake};
 
 /// Many sessions make calls that are never answered, until they get no more.
 ///
@@ -32,6 +34,20 @@ pub const HOLDS: Scenario = Scenario {
     lasts_ms: 1_500,
     grows_mib_max: 40,
     attack: |arena| Box::pin(holds(arena)),
+    ..PLAIN
+};
+
+/// One address posts large bodies faster than they are processed, because the messages for the other shard wait.
+///
+/// Memory: the bodies that are being read (48 x 0.5 MiB, twice while they grow), those that wait, and the outboxes.
+pub const BODIES: Scenario = Scenario {
+    name: "shares-bodies",
+    title: "one address posts half a mebibyte on each of 48 connections at once, again and again; others post little",
+    settings: &["waiting_requests_bytes_max=4194304", "mailbox_bytes_max=65536"],
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 128,
+    attack: |arena| Box::pin(bodies(arena)),
     ..PLAIN
 };
 
@@ -133,6 +149,39 @@ async fn holds(arena: Arena) -> io::Result<Outcome> {
     });
     let others = others.await;
     Ok(others.add_to(done(tries).await?.outcome("requests to hold")))
+}
+
+async fn bodies(arena: Arena) -> io::Result<Outcome> {
+    let _readers = Readers::open(arena, BODY_READERS, None, r#""/bodies""#).await?;
+    let tries = elsewhere(arena, move || async move {
+        let data = format!("\"{}\"", "x".repeat(BODY_DATA_BYTES));
+        let mut posters = JoinSet::new();
+        for _ in 0..POSTERS {
+            let mut poster = Poller::open(arena, GREEDY, "").await?;
+            let body = batch(["/bodies"; 100], &poster.id, &data);
+            posters.spawn_local(async move {
+                let mut tries = Tries::default();
+                while !arena.is_over() {
+                    poster.http.send(&body).await?;
+                    let Some(reply) = arena.during(poster.http.receive()).await? else { break };
+                    tries.made += 1;
+                    tries.refused += u64::from(reply.contains("too many requests wait"));
+                }
+                io::Result::Ok(tries)
+            });
+        }
+        posters.join_all().await.into_iter().try_fold(Tries::default(), |sum, tries| {
+            let Tries { made, refused } = tries?;
+            Ok(Tries { made: sum.made + made, refused: sum.refused + refused })
+        })
+    });
+    let others = others(arena, async |arena, peer| {
+        let mut poller = Poller::open(arena, peer, "").await?;
+        let publication = batch(["/others"], &poller.id, "1");
+        poller.ask(&publication).await.map(drop)
+    });
+    let others = others.await;
+    Ok(others.add_to(done(tries).await?.outcome("bodies")))
 }
 
 async fn histories(arena: Arena) -> io::Result<Outcome> {
@@ -251,6 +300,9 @@ pub(super) const GREEDY: Peer = from(66);
 pub(super) const OTHER: Peer = from(7);
 const GREEDY_SESSIONS: usize = 30;
 const HOLDS_WANTED: usize = 900;
+const POSTERS: usize = 48;
+const BODY_READERS: usize = 20;
+const BODY_DATA_BYTES: usize = 5_000;
 const AT_ONCE: u64 = 500;
 const NUMBERS: usize = 500_000;
 const OTHER_EVERY: Duration = Duration::from_millis(50);

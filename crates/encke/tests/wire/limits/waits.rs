@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use encke::Settings;
+use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::json;
 
-use crate::common::{TestServer, settings};
+use crate::common::{TestServer, settings, wait_until};
 use crate::decisions::Gate;
 
 /// Lets two batches of one address wait. Returns the reply to a third one: it has its part.
@@ -92,4 +92,38 @@ fn revoked_tokens_max_refuses_one_more_token() {
     assert!(server.revoke("c", later), "b has expired");
     assert!(!server.revoke("d", later) && server.revoke("a", later));
     server.wait_for_exactly("encke_tokens_revoked", 2);
+}
+
+/// Requests wait while the account of bytes between shards is full. Whether some wait at the same time depends on the shards, so they come
+/// until they have.
+#[test]
+fn waiting_requests_bytes_max_refuses_one_more_request() {
+    let rule = ChannelRule { pattern: "/a".into(), slow_consumer: SlowConsumer::DropOldest, ..ChannelRule::default() };
+    let server = TestServer::start(Settings {
+        mailbox_bytes_max: 1,
+        waiting_requests_bytes_max: 1,
+        channels: vec![rule],
+        shards: 2,
+        ..settings()
+    });
+    let mut ears: Vec<_> = (0..4).map(|_| server.session()).collect();
+    ears.iter_mut().for_each(|ws| ws.subscribe("/a"));
+    let mut publisher = server.session();
+    let body = super::message_of(60_000);
+    let head = format!("POST /cometd HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", server.address(), body.len());
+    let mut https: Vec<_> = (0..8).map(|_| server.tcp()).collect();
+    let mut refusal = None;
+    wait_until("a request is refused", || {
+        for _ in 0..10 {
+            let message = |data| publisher.mine(json!({"channel": "/a", "data": data, "ext": {"reply": false}}));
+            publisher.send_json(&json!((0..500).map(message).collect::<Vec<_>>()));
+        }
+        https.iter_mut().for_each(|http| http.send([&*head, &*body].concat()));
+        let responses = https.iter_mut().map(|http| http.response().expect("an answer"));
+        refusal = responses.filter(|response| response.status == 503).last();
+        refusal.is_some()
+    });
+    assert_eq!(refusal.expect("refused").header("retry-after"), Some("5"));
+    assert!(server.metric("encke_waiting_requests_refused") > 0);
+    server.wait_for_exactly("encke_waiting_requests_bytes", 0);
 }
