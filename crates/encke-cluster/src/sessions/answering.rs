@@ -21,10 +21,7 @@ impl Sessions {
             Question::Serve(serve) => self.serve(reply_to, serve),
             Question::Settled(node, number, fate) => {
                 self.reply(reply_to, &Reply::Done);
-                match fate {
-                    Fate::Reads => self.serving.awaits_longer((node, number), now_ms + FATE_MS),
-                    fate => self.settled(node, number, fate),
-                }
+                self.settled(node, number, fate);
             }
             Question::Release { session, node, bytes_max, is_urgent, opener } => {
                 let key = Key::of(&session);
@@ -185,7 +182,7 @@ impl Sessions {
     }
 }
 
-/// The time for which the fate of a response is awaited after it was sent, or after its client was last said to read it, in milliseconds.
+/// The time for which the fate of a response is awaited, in milliseconds.
 const FATE_MS: u64 = 10_000;
 /// The bytes of a session that moves beside its messages.
 const STATE_BYTES: usize = 128 * 1024;

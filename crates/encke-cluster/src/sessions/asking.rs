@@ -85,7 +85,7 @@ impl Sessions {
         if !self.searches.lead(number, key) {
             return;
         }
-        if !self.record_reads.begin(owner, number) {
+        if !self.reads.begin(owner, number) {
             // It goes on at its turn.
             return;
         }
@@ -98,7 +98,7 @@ impl Sessions {
 
     /// Lets searches go on whose records may be read now.
     pub(super) fn read_next(&mut self, now_ms: u64) {
-        while let Some(number) = self.record_reads.next(self.is_connected) {
+        while let Some(number) = self.reads.next(self.is_connected) {
             self.go_on(now_ms, number);
         }
     }
@@ -191,9 +191,6 @@ impl Sessions {
         let is_confirmed = response.confirm.is_some();
         if !search.is_abandoned {
             search.state = State::Answered(home);
-            if is_confirmed {
-                self.readers.push_back((now_ms + READS_EVERY_MS, number));
-            }
             let (session, exchange) = match &search.waiting {
                 Searcher::Request { request, .. } => (search.session, request.exchange),
                 Searcher::Socket(..) | Searcher::Visitor(..) => return,
@@ -429,16 +426,6 @@ impl Sessions {
         }
     }
 
-    /// Tells nodes that clients still read their responses.
-    pub(super) fn tell_readers(&mut self, now_ms: u64) {
-        while let Some((_, number)) = self.readers.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
-            if let Some(State::Answered(home)) = self.searches.get(number).map(|search| search.state.clone()) {
-                self.tell_home(home, number, Fate::Reads);
-                self.readers.push_back((now_ms + READS_EVERY_MS, number));
-            }
-        }
-    }
-
     fn tell_home(&mut self, home: NodeTag, number: u64, fate: Fate) {
         if self.is_connected {
             let question = Question::Settled(self.settings.node, number, fate);
@@ -455,8 +442,6 @@ const STEPS_MAX: u32 = 64;
 const URGENT_MS: u64 = 1_000;
 /// The time for the answer to a request beside that for which it may be held, in milliseconds.
 const ANSWER_MS: u64 = 15_000;
-/// The time between two notices that a client still reads a response, in milliseconds: two of them may be lost.
-const READS_EVERY_MS: u64 = 3_000;
 /// The pause while a response is on its way, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
 /// The time after which a request that moves its session asks for it again, in milliseconds: a session stays for a second where it has come.

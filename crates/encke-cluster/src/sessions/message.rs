@@ -59,8 +59,6 @@ pub(super) enum Fate {
     Taken,
     /// It did not.
     Lost,
-    /// Its client still reads it. Older builds do not know this one, and wait no longer for it.
-    Reads,
 }
 
 /// A request of a client of another node.
@@ -215,7 +213,6 @@ impl Question {
                     0 => Fate::Abandoned,
                     1 => Fate::Taken,
                     2 => Fate::Lost,
-                    3 => Fate::Reads,
                     _ => return None,
                 };
                 Question::Settled(node, number, fate)

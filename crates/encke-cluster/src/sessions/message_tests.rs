@@ -21,7 +21,6 @@ fn questions() -> Vec<Question> {
         serve(Some([10, 0, 0, 1].into()), Some(id(2, 0)), HttpTransport::CallbackPolling("a.b".into())),
         serve(Some(Ipv6Addr::LOCALHOST.into()), None, HttpTransport::LongPolling),
         Question::Settled(tag(2), u64::MAX, Fate::Lost),
-        Question::Settled(tag(2), 1, Fate::Reads),
         release(Opener::Program),
         release(Opener::Page),
         release(Opener::Browser(id(4, 0))),

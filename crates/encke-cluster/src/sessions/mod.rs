@@ -56,7 +56,7 @@ use notices::Notice;
 use orders::Orders;
 pub use orders::{Order, Ordered};
 use own::{KeyCommand, Outcome};
-use reads::RecordReads;
+use reads::Reads;
 pub use record::RecordView;
 use record::{Key, Record};
 use records::Records;
@@ -138,9 +138,7 @@ pub struct Sessions {
     searches: Searches,
     confirming: Confirming,
     serving: Serving,
-    record_reads: RecordReads,
-    /// Requests whose clients may still read their responses, and the times at which their nodes learn that, in milliseconds: oldest first.
-    readers: VecDeque<(u64, u64)>,
+    reads: Reads,
     /// Sessions that shards are to give up, by the number of the question.
     releasing: HashMap<u64, Leaving, RandomState>,
     /// Sessions that have been given up and wait for the end of a write of their record.
@@ -208,8 +206,7 @@ impl Sessions {
             searches: Searches::new(settings.forwarded_max, settings.forwarded_bytes_max),
             confirming: Confirming::new(settings.shards),
             serving: Serving::new(settings.forwarded_max, settings.served_bytes_max),
-            record_reads: RecordReads::default(),
-            readers: VecDeque::new(),
+            reads: Reads::default(),
             releasing: HashMap::default(),
             leaving: HashMap::default(),
             ends: HashMap::default(),
@@ -240,7 +237,7 @@ impl Sessions {
             return;
         }
         (self.is_connected, self.connected_ms) = (true, now_ms);
-        self.record_reads.begin_again();
+        self.reads.begin_again();
         if !std::mem::replace(&mut self.listens, true) {
             let subject = self.settings.subjects.of_node(self.settings.node);
             self.outputs.push(Output::Engine(Command::Listen { key: Sessions::LISTENS_BY, subject }));
@@ -322,7 +319,7 @@ impl Sessions {
         match self.sent.remove(&number) {
             Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
             Some(Sent::Read(search)) => {
-                self.record_reads.has_ended();
+                self.reads.has_ended();
                 self.record_answered(now_ms, (search, number), answer);
                 self.read_next(now_ms);
             }
@@ -366,7 +363,6 @@ impl Sessions {
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
             self.has_ended(&key);
         }
-        self.tell_readers(now_ms);
         self.turn_orders(now_ms);
         if !self.is_connected {
             // They are given up.
@@ -391,8 +387,8 @@ impl Sessions {
         let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
         let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
         let notices = self.notices.front().filter(|_| self.is_connected).map(|(due_ms, _)| *due_ms);
-        let (orders, readers) = (self.orders.next_ms(), self.readers.front().map(|(due_ms, _)| *due_ms));
-        [records, self.next_ping_ms(), ends, notices, orders, readers, self.searches.next_ms(), self.serving.next_ms()]
+        let orders = self.orders.next_ms();
+        [records, self.next_ping_ms(), ends, notices, orders, self.searches.next_ms(), self.serving.next_ms()]
             .into_iter()
             .flatten()
             .min()

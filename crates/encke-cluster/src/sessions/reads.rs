@@ -5,13 +5,13 @@ use encke_core::Turns;
 
 /// The reads of one node.
 #[derive(Default)]
-pub(super) struct RecordReads {
+pub(super) struct Reads {
     on_way: usize,
     /// Searches that wait for their turn, by the hash of their client.
     waiting: Turns<u64, u64>,
 }
 
-impl RecordReads {
+impl Reads {
     /// True if this search of a client may read now. Otherwise it waits.
     pub(super) fn begin(&mut self, owner: u64, search: u64) -> bool {
         let has_room = self.on_way < ON_WAY_MAX;
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn so_many_are_read_at_once_and_then_clients_take_turns() {
-        let mut reads = RecordReads::default();
+        let mut reads = Reads::default();
         let begun = (0..1_000).filter(|search| reads.begin(1, *search)).count();
         assert_eq!((begun, reads.begin(2, 2_000), reads.next(true)), (ON_WAY_MAX, false, None));
         reads.has_ended();

@@ -16,7 +16,7 @@ pub(super) struct Serving {
     all: HashMap<u64, (Served, Share<ClientOwner>), RandomState>,
     /// By the node that has read it, and its number there.
     askers: HashMap<(NodeTag, u64), u64, RandomState>,
-    /// Responses whose fate is awaited, with a time until which, in milliseconds: oldest first.
+    /// Responses whose fate is awaited, with the time until which, in milliseconds: oldest first.
     fates: VecDeque<(u64, u64)>,
     last: u64,
 }
@@ -28,8 +28,6 @@ pub(super) struct Served {
     pub(super) reply_to: Option<String>,
     pub(super) session: Id,
     asker: (NodeTag, u64),
-    /// The time until which its fate is awaited, in milliseconds.
-    until_ms: u64,
 }
 
 /// The reasons why a request is not served.
@@ -77,7 +75,7 @@ impl Serving {
         let Ok(share) = share else { return Err((NotServed::Full, reply_to)) };
         self.last += 1;
         self.askers.insert(asker, self.last);
-        self.all.insert(self.last, (Served { reply_to: Some(reply_to), session, asker, until_ms: 0 }, share));
+        self.all.insert(self.last, (Served { reply_to: Some(reply_to), session, asker }, share));
         Ok(exchange(self.last))
     }
 
@@ -88,19 +86,7 @@ impl Serving {
 
     /// Waits for the fate of a response until this time, in milliseconds.
     pub(super) fn await_fate(&mut self, exchange: &ExchangeId, until_ms: u64) {
-        if let Some(served) = self.get(exchange) {
-            served.until_ms = until_ms;
-            self.fates.push_back((until_ms, exchange.number));
-        }
-    }
-
-    /// Waits longer for the fate of the response to a request of an asker.
-    pub(super) fn awaits_longer(&mut self, asker: (NodeTag, u64), until_ms: u64) {
-        let Some(number) = self.askers.get(&asker) else { return };
-        let exchange = exchange(*number);
-        if self.get(&exchange).is_some_and(|served| served.reply_to.is_none()) {
-            self.await_fate(&exchange, until_ms);
-        }
+        self.fates.push_back((until_ms, exchange.number));
     }
 
     /// Removes the request of an asker.
@@ -121,9 +107,6 @@ impl Serving {
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(ExchangeId, Served)> {
         while self.fates.front().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
             let (_, number) = self.fates.pop_front()?;
-            if self.get(&exchange(number)).is_some_and(|served| served.until_ms > now_ms) {
-                continue;
-            }
             if let Some(served) = self.remove(&exchange(number)) {
                 return Some((exchange(number), served));
             }

@@ -70,29 +70,6 @@ fn a_response_whose_fate_nobody_tells_may_be_lost_with_its_node_or_with_the_engi
 }
 
 #[test]
-fn a_client_that_reads_its_response_slowly_and_leaves_loses_nothing() {
-    let (mut cluster, session, number) = held();
-    cluster.members[1].reads_slowly = true;
-    answer(&mut cluster);
-    cluster.pass(60_000);
-    assert!(cluster.members[0].unsettled.is_empty() && cluster.members[0].fates.is_empty(), "it still reads");
-    cluster.tell(1, ShardMessage::Delivered(ExchangeId { shard: 0, number }, false));
-    cluster.pass(10);
-    assert_eq!(cluster.members[0].fates, [(1, Some(false))]);
-    // Its node says nothing any more.
-    let (mut cluster, _, _) = held();
-    cluster.members[1].reads_slowly = true;
-    answer(&mut cluster);
-    cluster.pass(30_000);
-    cluster.kill(1);
-    cluster.pass(14_000);
-    assert_eq!(
-        (&cluster.members[0].unsettled[..], &cluster.members[0].fates[..]),
-        (&[session][..], &[(1, Some(true))][..])
-    );
-}
-
-#[test]
 fn a_response_for_which_the_node_of_the_client_has_no_room_comes_again() {
     let (mut cluster, _, number) = held();
     let memory = cluster.members[1].sessions.settings.memory.clone();

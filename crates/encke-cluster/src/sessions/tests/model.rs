@@ -25,8 +25,6 @@ pub(super) struct Member {
     pub(super) ordered: Vec<(u64, Ordered)>,
     /// True if its shards answer nothing.
     pub(super) holds: bool,
-    /// True if its clients take no responses yet.
-    pub(super) reads_slowly: bool,
     /// The requests that its clients have sent.
     sent: Vec<u64>,
     /// The statuses of answered requests, and the outcomes of sockets.
@@ -106,7 +104,6 @@ impl Cluster {
             is_connected: false,
             ordered: Vec::new(),
             holds: false,
-            reads_slowly: false,
             sent: Vec::new(),
             answers: Vec::new(),
             fates: Vec::new(),

@@ -19,7 +19,7 @@ impl Cluster {
                     (_, by) => Answer::By(by.parse().expect("a node")),
                 };
                 self.members[node].answers.push((exchange.number, answer));
-                if response.confirm.is_some() && !self.members[node].reads_slowly {
+                if response.confirm.is_some() {
                     self.tell(node, ShardMessage::Delivered(exchange, true));
                 }
             }
