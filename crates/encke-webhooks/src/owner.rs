@@ -32,6 +32,14 @@ impl Owners {
 }
 
 #[cfg(test)]
+impl Owner {
+    /// An owner of a test.
+    pub(crate) fn number(number: u64) -> Owner {
+        Owner(number)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
@@ -48,13 +56,5 @@ mod tests {
         assert_ne!(of("1", None, 7), of("1", None, 8));
         assert_ne!(of("1", Some(&ann), 7), of("1", Some(&bob), 7));
         assert_ne!(owners.of(&Caller::new("1", None)), owners.of(&Caller::new("2", None)), "nothing else is known");
-    }
-}
-
-#[cfg(test)]
-impl Owner {
-    /// An owner of a test.
-    pub(crate) fn number(number: u64) -> Owner {
-        Owner(number)
     }
 }
