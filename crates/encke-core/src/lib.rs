@@ -51,7 +51,7 @@ mod views;
 mod wheel;
 
 pub use admission::account::{Charge, MailboxAccount};
-pub use admission::budget::{Usage, Weight};
+pub use admission::budget::{LIGHT_BYTES_MAX, Usage, Weight};
 pub use application::{
     Action, Actions, Answer, Application, Caller, Decision, EXT_BYTES_MAX, EndReason, Handshake, NoApplication,
     Pending, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, OTHER_NODES, Share, Shares, Urgency};
+use encke_core::{Amount, Budget, ExchangeId, Id, LIGHT_BYTES_MAX, NodeTag, OTHER_NODES, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
 use super::relays::ClientOwner;
@@ -70,7 +70,7 @@ impl Serving {
         }
         let owner = ClientOwner::of(address, asker);
         // A shard processes small ones at once. Large ones wait in its mailbox for their turn.
-        let bytes = if bytes > SMALL_BYTES { bytes } else { 0 };
+        let bytes = if bytes > LIGHT_BYTES_MAX { bytes } else { 0 };
         let share = self.shares.take(&self.budget, owner, Amount { count: 1, bytes }, Urgency::Common);
         let Ok(share) = share else { return Err((NotServed::Full, reply_to)) };
         self.last += 1;
@@ -133,9 +133,6 @@ impl Serving {
     }
 }
 
-/// A body up to this size is processed at once, as by the shard (`LARGE_REQUESTS`).
-const SMALL_BYTES: usize = 8 * 1_024;
-
 fn exchange(number: u64) -> ExchangeId {
     ExchangeId { shard: OTHER_NODES, number }
 }
@@ -173,6 +170,6 @@ mod tests {
         };
         let of_one = (0..100).filter(|_| add(1, 100_000)).count();
         assert!((5..8).contains(&of_one), "{of_one}");
-        assert!(add(2, 50_000) && add(1, SMALL_BYTES) && !add(1, SMALL_BYTES + 1));
+        assert!(add(2, 50_000) && add(1, LIGHT_BYTES_MAX) && !add(1, LIGHT_BYTES_MAX + 1));
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn held_back_ms(capacity: &Capacity) -> u64 {
 const SLOT_MS: u64 = 128;
 
 /// The largest light message, in bytes.
-pub(crate) const LIGHT_BYTES_MAX: usize = 8 * 1024;
+pub const LIGHT_BYTES_MAX: usize = 8 * 1024;
 
 /// The most work that a connection may have caused lately for its next message to be light, in bytes for all
 /// subscribers: 2 MB/s sustained.
